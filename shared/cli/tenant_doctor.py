@@ -25,6 +25,7 @@ FULL: Final = 0.9
 """Used share of a limit from which the limit is a finding."""
 MOST_CAUSES: Final = 10
 """Most causes of dead events that are listed, and most of retried ones; those with the most events come first."""
+_MOVED: Final = "; if it has moved, put its new URL in place of the one below"
 _CUT: Final = 100
 """Characters of an error by which its events are filtered."""
 
@@ -77,6 +78,11 @@ class TenantReport:
         """Return the command that shows an event."""
         event_id = str(event["id"])
         return command("events", "get", *self.option, *(("--",) if event_id.startswith("-") else ()), event_id)
+
+    def set_url(self, channel: str) -> tuple[str, ...]:
+        """Return the command that changes the URL of a channel, with the present one; nothing for a channel without a known URL."""
+        urls = [str(each["url"]) for each in self.channels or () if each["name"] == channel and each.get("url")]
+        return tuple(command("tenants", "channels", "set", self.name, channel, "--to", url) for url in urls)
 
 
 def command(*words: str) -> str:
@@ -168,15 +174,16 @@ def _because(reason: str | None) -> str:
 
 def _blocked_channel(report: TenantReport, name: str, state: str, held: int) -> Finding:
     run = [report.tocsin("events", "list", "--held", "--channel", name)] if held else []
-    run.append(command("tenants", "channels", "resume", report.name, name))
     paused = state.startswith("paused")
+    moved = () if paused else report.set_url(name)
+    run += [*moved, command("tenants", "channels", "resume", report.name, name)]
     means = (
         "Nothing is delivered to it until a person resumes it." if paused else "Its receiver fails; one delivery at a time tries it again."
     )
     do = (
         "Resume the channel once its receiver may have the events."
         if paused
-        else "Mend the receiver. To deliver at once, close the circuit breaker."
+        else f"Mend the receiver{_MOVED if moved else ''}. To deliver at once, close the circuit breaker."
     )
     waiting = f" {count_of(held, 'event')} wait{'s' if held == 1 else ''}." if held else ""
     return Finding(
@@ -218,7 +225,7 @@ def _dead(report: TenantReport) -> Iterator[Finding]:
             "redrive",
             "--channel",
             channel,
-            *(("--error", error[:_CUT]) if error.isprintable() and error else ()),
+            *(("--error", part) if (part := _printable_part(error)) else ()),
             "--from",
             since,
         )
@@ -227,6 +234,12 @@ def _dead(report: TenantReport) -> Iterator[Finding]:
     if rest:
         run = report.tocsin("events", "list", "--state", "dead")
         yield Finding("bad", f"{count_of(rest, 'more dead event')}", "They have other causes, or were not read.", "List them.", (run,))
+
+
+def _printable_part(error: str) -> str:
+    """Return the longest part of an error that a terminal shows as it is: the events are found by it, and it can be pasted."""
+    parts = "".join(each if each.isprintable() else "\n" for each in error).split("\n")
+    return max(parts, key=len)[:_CUT].strip()
 
 
 def _causes_of_death(report: TenantReport, channel: str, error: str) -> tuple[str, str, tuple[str, ...]]:
@@ -242,7 +255,8 @@ def _causes_of_death(report: TenantReport, channel: str, error: str) -> tuple[st
             "Find out why the receiver refuses them. Then deliver them again.",
             (),
         )
-    return "No attempt succeeded in time.", "Mend the receiver. Then deliver them again.", ()
+    moved = report.set_url(channel)
+    return "No attempt succeeded in time.", f"Mend the receiver{_MOVED if moved else ''}. Then deliver them again.", moved
 
 
 def _retried(report: TenantReport) -> Iterator[Finding]:
@@ -250,8 +264,10 @@ def _retried(report: TenantReport) -> Iterator[Finding]:
         what = (
             f"{count_of(len(events), 'event')} of channel {channel} {'waits' if len(events) == 1 else 'wait'} for a retry{_because(error)}"
         )
-        do = "Mend the receiver. The service tries again; to try now, fire them."
+        moved = report.set_url(channel)
+        do = f"Mend the receiver{_MOVED if moved else ''}. The service tries again; to try now, fire them."
         run = (
+            *moved,
             report.tocsin("events", "list", "--state", "retrying", "--channel", channel),
             report.tocsin("events", "fire", "--state", "retrying", "--channel", channel),
         )

@@ -1,16 +1,19 @@
 """A receiver for deliveries, and the page that shows them as they arrive.
 
 It answers 204, and below `status/` the status that the path names: a channel with the URL `http://localhost:7071/receiver/status/503`
-always fails. GET shows the last hundred deliveries: a browser gets the page, other clients get JSON.
+always fails. GET shows the last hundred deliveries: a browser gets the page, other clients get JSON. With `?after=` and the
+`Receiver-Position` of an answer, the next answer has only later deliveries, or all of them once the receiver was started anew.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +49,7 @@ class ReceivedDeliveries:
         """on_delivery: called with each delivery, as `deliveries` has it."""
         self.deliveries: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self._on_delivery = on_delivery
+        self._series, self._arrived = secrets.token_hex(4), 0
         self._text: bytes | None = None
         """The deliveries as JSON, made once for all open pages; None if a delivery has arrived since."""
 
@@ -82,7 +86,7 @@ class ReceivedDeliveries:
             "status": status,
         }
         self.deliveries.append(delivery)
-        self._text = None
+        self._text, self._arrived = None, self._arrived + 1
         self._on_delivery(delivery)
         return web.Response(status=status)
 
@@ -92,9 +96,20 @@ class ReceivedDeliveries:
         if "text/html" in request.headers.get("Accept", ""):
             page = (PAGE / "index.html").read_text("utf-8").replace("{base}", base)
             return web.Response(text=page, content_type="text/html", headers=_HEADERS)
+        headers = {**_HEADERS, "receiver-position": f"{self._series}-{self._arrived}"}
+        return web.Response(
+            body=self._json(request.query.get("after", "")), content_type="application/json", charset="utf-8", headers=headers
+        )
+
+    def _json(self, after: str) -> bytes:
+        """Return the deliveries after a position, or all of them if the position is none of this receiver's."""
+        series, _, number = after.partition("-")
+        if series == self._series and number.isdecimal() and int(number) <= self._arrived:
+            known = max(0, len(self.deliveries) - (self._arrived - int(number)))
+            return json.dumps(list(islice(self.deliveries, known, None))).encode() + b"\n"
         if self._text is None:
             self._text = json.dumps(list(self.deliveries), indent=2).encode() + b"\n"
-        return web.Response(body=self._text, content_type="application/json", charset="utf-8", headers=_HEADERS)
+        return self._text
 
 
 def one_line(body: str) -> str:

@@ -190,6 +190,116 @@ async def test_bad_input_is_explained_beside_its_field(look: Look) -> None:
     await expect(fault_of(dialog, "Labels")).to_contain_text("Blue is not NAME=VALUE")
 
 
+async def test_what_no_time_and_no_id_can_be_is_said_beside_its_field(look: Look) -> None:
+    dialog = await new_event(look)
+    create = dialog.get_by_role("button", name="Create the event")
+    for delay in ("1000000000d", "1" + "0" * 30 + "d"):
+        await dialog.get_by_label("Delay").fill(delay)
+        await expect(dialog.locator(".when [role=status]")).to_have_text("That is later than the year 9999.")
+        await create.click()
+        await expect(fault_of(dialog, "Delay")).to_have_text(re.compile("^That is later than the year 9999; write a delay such as 30s"))
+    await dialog.get_by_label("When").select_option("at a time")
+    await dialog.get_by_label("Due at").fill("12031-01-01T00:00")
+    await expect(dialog.locator(".when [role=status]")).to_have_text("Choose a day and a time.")
+    await create.click()
+    await expect(fault_of(dialog, "Due at")).to_contain_text("The year has more than four digits")
+    await dialog.get_by_role("button", name="In 5 minutes").click()
+    await dialog.get_by_label("Id (optional)").fill("   ")
+    await create.click()
+    await expect(fault_of(dialog, "Id (optional)")).to_contain_text("An id has no spaces; leave the field empty")
+    await look.fits("impossible times and ids")
+    dialog = await new_schedule(look)
+    await dialog.get_by_label("Id", exact=True).fill("..")
+    await dialog.get_by_role("button", name="Create the schedule").click()
+    await expect(fault_of(dialog, "Id")).to_contain_text("An id has only A-Z a-z 0-9")
+    await dialog.get_by_label("Id", exact=True).fill("far-away")
+    await dialog.get_by_text("More: start").click()
+    await dialog.get_by_label("Start").fill("12031-01-01T00:00")
+    await expect(fault_of(dialog, "Start")).to_contain_text("The year has more than four digits")
+    await dialog.get_by_role("button", name="Create the schedule").click()
+    await expect(fault_of(dialog, "Start")).to_contain_text("The year has more than four digits")
+    await dialog.get_by_label("Start").fill("2031-01-01T00:00")
+    await expect(dialog.get_by_role("region", name="Preview").locator("tbody tr")).to_have_count(10)
+    await look.page.keyboard.press("Escape")
+
+
+async def test_an_id_of_spaces_or_dots_is_looked_for_nowhere(look: Look) -> None:
+    await visit(look, DEMO_KEY, "?view=events")
+    panel = await look.shows("search")
+    await panel.get_by_label("Event id").fill("   ")
+    await panel.get_by_role("button", name="Open", exact=True).click()
+    await expect(panel.get_by_label("Event id")).to_be_focused()
+    assert await look.reads("document.activeElement.validity.patternMismatch") is True
+    await expect(look.page.get_by_role("dialog")).to_have_count(0)
+    for odd in (".", "..", "a/b"):
+        await panel.get_by_label("Event id").fill(odd)
+        await panel.get_by_role("button", name="Open", exact=True).click()
+        await expect(look.page.get_by_role("dialog").get_by_role("status")).to_have_text("There is no event with this id.")
+        await look.page.keyboard.press("Escape")
+
+
+async def test_an_event_has_the_retries_and_the_target_of_its_form(look: Look, stage: Stage) -> None:
+    look.expected = "422"
+    dialog = await new_event(look)
+    create = dialog.get_by_role("button", name="Create the event")
+    await dialog.get_by_label("Id (optional)").fill("retried-here")
+    await dialog.get_by_label("Delay").fill("3h")
+    await dialog.get_by_text("More: labels").click()
+    await dialog.get_by_label("Path").fill("/orders/17")
+    await dialog.get_by_label("Method").select_option("PUT")
+    await dialog.get_by_label("Query").fill(f"page=2\nsaid=a=b {EVIL}")
+    await dialog.get_by_label("Headers").fill("x-order=17\nx-order=18")
+    await create.click()
+    await expect(fault_of(dialog, "Headers")).to_contain_text("X-order is there twice")
+    await dialog.get_by_label("Headers").fill("x-order=17")
+    await dialog.get_by_label("Pauses between attempts").fill("5s, 1m 30s,")
+    await dialog.get_by_label("Attempts", exact=True).fill("eight")
+    await create.click()
+    await expect(fault_of(dialog, "Attempts")).to_contain_text("Eight is not a number of attempts")
+    await dialog.get_by_label("Attempts", exact=True).fill("8")
+    await create.click()
+    await expect(fault_of(dialog, "Pauses between attempts")).to_be_visible()
+    await dialog.get_by_label("Attempts", exact=True).fill("")
+    await dialog.get_by_label("Retry within").fill("2h")
+    await look.fits("retries and a target")
+    await create.click()
+    await expect(dialog.get_by_role("status")).to_contain_text("retried-here is scheduled")
+    found = stage.call("GET", "events/retried-here")
+    assert found["retry"] == {"schedule": ["PT5S", "PT1M30S"], "within": "PT2H"}
+    target = {"path": "/orders/17", "query": {"page": "2", "said": f"a=b {EVIL}"}, "method": "PUT", "headers": {"x-order": "17"}}
+    assert found["target"] == target
+    dialog = await open_event(look, "retried-here")
+    await dialog.get_by_role("button", name="Edit").click()
+    await dialog.get_by_text("More: callbacks").click()
+    await expect(dialog.get_by_label("Query")).to_have_value(f"page=2\nsaid=a=b {EVIL}")
+    await dialog.get_by_label("Query").fill("page=3")
+    await dialog.get_by_label("Method").select_option("POST")
+    await look.fits("an event's target")
+    await dialog.get_by_role("button", name="Save the changes").click()
+    await expect(look.page.locator("#toast")).to_have_text("retried-here is changed.")
+    changed = {"path": "/orders/17", "query": {"page": "3"}, "headers": {"x-order": "17"}}
+    assert stage.call("GET", "events/retried-here")["target"] in (changed, changed | {"method": "POST"})
+    await dialog.get_by_role("button", name="Edit").click()
+    await dialog.get_by_text("More: callbacks").click()
+    for name in ("Path", "Query", "Headers"):
+        await dialog.get_by_label(name).fill("")
+    await dialog.get_by_role("button", name="Save the changes").click()
+    stage.until(lambda: "target" not in stage.call("GET", "events/retried-here"), "the channel's own target")
+
+
+async def test_pairs_of_a_target_that_no_line_can_hold_stay_as_they_are(look: Look, stage: Stage) -> None:
+    odd = {"query": {"a=b": " c ", "d": "e"}, "headers": {"x-a": "b  c"}}
+    stage.call("POST", "events", {"id": "odd-target", "delay": "PT3H", "payload": 1, "target": odd})
+    dialog = await open_event(look, "odd-target")
+    await dialog.get_by_role("button", name="Edit").click()
+    await dialog.get_by_text("More: callbacks").click()
+    await dialog.get_by_label("Path").fill("/new")
+    await dialog.get_by_role("button", name="Save the changes").click()
+    await expect(look.page.locator("#toast")).to_have_text("odd-target is changed.")
+    target = stage.call("GET", "events/odd-target")["target"]
+    assert {name: target[name] for name in ("query", "headers", "path")} == {**odd, "path": "/new"}
+
+
 async def test_a_time_is_that_of_the_named_zone_also_where_the_clock_changes(look: Look) -> None:
     dialog = await new_event(look)
     await dialog.get_by_role("button", name="Tomorrow 09:00").click()
@@ -357,6 +467,7 @@ async def test_only_the_last_rule_is_previewed_and_the_rest_of_the_form_asks_not
 
 
 async def test_a_new_schedule_never_replaces_another(look: Look, stage: Stage) -> None:
+    look.expected = "412"
     stage.call("PUT", "schedules/taken", {"every": "P1D", "payload": "first"})
     dialog = await new_schedule(look)
     await dialog.get_by_label("Id", exact=True).fill("taken")

@@ -124,6 +124,7 @@ async def test_approve_and_hold_are_sent_to_the_service(look: Look, stage: Stage
         await dialog.get_by_label("Reason").fill(f"\u202e{act}d by hand")
         await dialog.get_by_role("button", name=verb, exact=True).click()
         card = panel.locator(f'[data-event="{event_id}"]')
+        await expect(look.page.locator("#toast")).to_have_text(f"{event_id} is {state}.")
         await expect(card).to_contain_text(f"{state} by")
         reason, code = [await card.locator(each).last.bounding_box() for each in ("bdi", "code")]
         assert reason and code and reason["x"] + reason["width"] <= code["x"] + 1

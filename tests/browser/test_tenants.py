@@ -12,6 +12,7 @@ from tests.integration.scheduler.conftest import ADMIN_KEY, text_of
 
 from .page import Look, expect
 from .stage import DEMO_KEY, EVIL, Stage, now_ms
+from .test_forms import visit
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -90,6 +91,50 @@ async def test_a_thousand_tenants_cost_one_request_a_look(look: Look) -> None:
     await panel.get_by_role("button", name="Show 50 more").click()
     await expect(panel.locator("tbody tr")).to_have_count(100)
     assert asked[0] == 50 and asked[-1] == 100
+
+
+async def test_more_than_a_thousand_tenants_are_paged_through(look: Look) -> None:
+    items = [{**QUIET, "tenant": f"t-{number:04}", "urgency": "none", "blocked": []} for number in range(1700)]
+    asked: list[int] = []
+
+    async def overview(route: Route) -> None:
+        query = parse_qs(urlsplit(route.request.url).query)
+        limit, start = int(query["limit"][0]), int(query.get("cursor", ["0"])[0])
+        asked.append(limit)
+        following = str(start + limit) if start + limit < len(items) else None
+        answer = {"items": items[start : start + limit], "next": following, "tenants": 1700, "quiet": 1700, "read_at": text_of(now_ms())}
+        await route.fulfill(json=answer)
+
+    await look.page.route("**/v1/tenant-overview*", overview)
+    await look.open(ADMIN_KEY, "?tenant=demo&view=tenants")
+    panel = await look.shows("tenants")
+    for shown, adds in ((50, 50), (100, 100), (200, 200), (400, 400), (800, 800), (1600, 100)):
+        await expect(panel.locator("tbody tr")).to_have_count(shown)
+        await panel.get_by_role("button", name=f"Show {adds} more").click()
+    await expect(panel.locator("tbody tr")).to_have_count(1700)
+    await expect(panel.get_by_role("button", name="more")).to_have_count(0)
+    assert max(asked) == 1000
+
+
+async def test_a_page_of_a_tenant_beyond_the_first_thousands_stays_there_and_says_where_the_others_are(look: Look, stage: Stage) -> None:
+    look.expected = "404"
+    stage.tenant("zz-last")
+    names = [f"a-{number:04}" for number in range(4000)]
+
+    async def listed(route: Route) -> None:
+        start = int(parse_qs(urlsplit(route.request.url).query).get("cursor", ["0"])[0])
+        items = [{"name": name} for name in names[start : start + 1000]]
+        await route.fulfill(json={"items": items, "next": str(start + 1000)})
+
+    await look.page.route("**/v1/tenants?*", listed)
+    await look.open(ADMIN_KEY, "?tenant=zz-last")
+    await look.shows("now")
+    chosen = look.page.locator("#tenant")
+    await expect(chosen).to_have_value("zz-last")
+    assert await chosen.locator("option:disabled").all_inner_texts() == ["more: see the tab Tenants"]
+    await look.fits("thousands of tenants")
+    await visit(look, ADMIN_KEY, "?tenant=no-such")
+    await expect(chosen).to_have_value("a-0000")
 
 
 async def test_names_of_tenants_and_channels_stay_text(look: Look) -> None:

@@ -28,7 +28,8 @@ def status(
 ) -> None:
     """Show the whole system on one screen: health, events, fleets, turns, maintenance, and what needs a person.
 
-    With an admin key and without --tenant, it has a line for each tenant, the worst first. What the key may not see is named.
+    With an admin key and without --tenant, it has a line for each tenant, the worst first, as of a minute ago at most. What the key may
+    not see is named.
 
     Examples:
         tocsin status --watch 5
@@ -56,8 +57,9 @@ def gather(session: CommandSession) -> dict[str, Any]:
 
     found: dict[str, Any] = {"url": session.app.url, "health": readiness(session)}
     if not session.app.tenant and is_operator(session):
-        tenants = [_tenant(session, each["name"], look) for each in session.items("tenants")]
-        tenants.sort(key=lambda each: (*(-count for count in _figures(each)[:5]), each["name"]))
+        tenants = [{"name": each["tenant"], **each} for each in session.items("tenant-overview")]
+        if session.get("tenant-overview", limit=1).get("incomplete"):
+            denied["exact figures of some tenants"] = "the app could not count everything"
         return {**found, "events": None, "load": None, "fleets": None, "tenants": tenants, "denied": denied}
     found["events"] = look("events", lambda: session.get("stats"))
     found["load"] = look("load", lambda: sum(each["scheduled"] for each in session.get("load")["items"]))
@@ -72,19 +74,8 @@ def is_operator(session: CommandSession) -> bool:
     return key is not None and "admin" in key.get("scopes", ()) and not key.get("tenant")
 
 
-def _tenant(session: CommandSession, name: str, look: Any) -> dict[str, Any]:
-    events = look(f"events of {name}", lambda: session.get("stats", tenant=name))
-    fleets = look(f"fleets of {name}", lambda: session.get("fleet-overview", limit=1000, tenant=name))
-    needy = [{"name": each["fleet"], "needs": [need["text"] for need in each["needs"]]} for each in fleets["items"]] if fleets else []
-    return {"name": name, "events": events, "fleets": needy}
-
-
-def _figures(tenant: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the figures of a tenant, in the order of their urgency."""
-    events = tenant["events"] or {}
-    blocked = sum(figures.get("state") not in ("ok", "", None) for figures in events.get("channels", {}).values())
-    urgent = (events.get("stuck", 0), events.get("overdue", 0), events.get("dead", 0), blocked, len(tenant["fleets"]))
-    return (*urgent, events.get("held", 0), events.get("open", 0))
+_FIGURES = ("stuck", "overdue", "dead", "blocked_channels", "fleets", "retrying", "open")
+"""The figures of a tenant, in the order of their urgency."""
 
 
 def _fleet(session: CommandSession, fleet: dict[str, Any], look: Any) -> dict[str, Any]:
@@ -134,8 +125,7 @@ def list_needs(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"the app is not ready: {health.get('detail', '')}"
     yield from _event_needs(events)
     for tenant in found.get("tenants", ()):
-        fleets = (f"fleet {each['name']}: {need}" for each in tenant["fleets"] for need in each["needs"])
-        yield from (f"tenant {tenant['name']}: {need}" for need in (*_event_needs(tenant["events"]), *fleets))
+        yield from (f"tenant {tenant['name']}: {need}" for need in _tenant_needs(tenant))
     for fleet in found["fleets"] or ():
         if fleet["stale"] and _used(fleet):
             yield f"fleet {fleet['name']}: {count_of(fleet['stale'], 'partition')} without a server"
@@ -146,6 +136,15 @@ def list_needs(found: Mapping[str, Any]) -> Iterator[str]:
         for event in fleet["maintenance"]:
             if event["alarms"]:
                 yield f"fleet {fleet['name']}: {event['type']} {event['event_id']}: {', '.join(event['alarms'])}"
+
+
+def _tenant_needs(tenant: Mapping[str, Any]) -> Iterator[str]:
+    channels = {each["channel"]: {"state": each["state"]} for each in tenant["blocked"]}
+    yield from _event_needs({**tenant, "channels": channels})
+    if (unnamed := tenant["blocked_channels"] - len(channels)) > 0:
+        yield f"{count_of(unnamed, 'more blocked channel')}"
+    if tenant["fleets"]:
+        yield f"{count_of(tenant['fleets'], 'fleet')} with needs"
 
 
 def _event_needs(events: Mapping[str, Any] | None) -> Iterator[str]:
@@ -176,9 +175,9 @@ def _show(session: CommandSession, found: Mapping[str, Any], worries: Sequence[s
         screen.line(f"  due in the next hour: {found['load']}")
         screen.gap()
     if "tenants" in found:
-        rows = [(each["name"], *_figures(each)) for each in found["tenants"]]
+        rows = [(each["name"], *(each[name] for name in _FIGURES)) for each in found["tenants"]]
         screen.table(
-            ("tenant", "stuck", "overdue", "dead", "blocked channels", "fleets with needs", "held", "open"),
+            ("tenant", "stuck", "overdue", "dead", "blocked channels", "fleets with needs", "retrying", "open"),
             rows,
             title="tenants",
             empty="no tenants",

@@ -1,6 +1,7 @@
 // Shows the deliveries, and asks for new ones each second.
+const MOST = 100; // deliveries shown
 const rows = document.getElementById("rows"), state = document.getElementById("state");
-let shown = "", first = true;
+let position = ""; // of the latest answer: what arrives after it is new
 
 function cells(delivery) {
   const source = /\/channels\/([^/]+)$/.exec(delivery.headers["ce-source"] ?? "");
@@ -23,23 +24,27 @@ function row(delivery, fresh) {
   return line;
 }
 
+const series = (text) => text.split("-")[0];
+
 async function look() {
   try {
-    const answer = await fetch(location.pathname, { headers: { accept: "application/json" }, cache: "no-store" });
+    const answer = await fetch(`${location.pathname}?after=${position}`, { headers: { accept: "application/json" }, cache: "no-store" });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    const text = await answer.text();
-    if (text !== shown) {
-      const before = new Set(shown === "" ? [] : JSON.parse(shown).map((each) => JSON.stringify(each)));
-      const found = JSON.parse(text).reverse();
-      rows.replaceChildren(...found.map((each) => row(each, !first && !before.has(JSON.stringify(each)))));
-      state.textContent = found.length === 0 ? "Nothing has arrived yet." : `${found.length} shown.`;
-      shown = text;
+    const found = (await answer.json()).reverse();
+    const next = answer.headers.get("receiver-position") ?? "";
+    // A receiver that was started anew answers with all that it has.
+    const goesOn = position !== "" && series(position) === series(next);
+    if (!goesOn) rows.replaceChildren();
+    if (found.length) {
+      for (const each of rows.querySelectorAll(".fresh")) each.className = "";
+      rows.prepend(...found.map((each) => row(each, goesOn)));
+      while (rows.childElementCount > MOST) rows.lastElementChild.remove();
     }
-    first = false;
+    position = next;
+    const text = rows.childElementCount === 0 ? "Nothing has arrived yet." : `${rows.childElementCount} shown.`;
+    if (state.textContent !== text) state.textContent = text;
   } catch (error) {
     state.textContent = `The service does not answer (${error.message}). This page tries again.`;
-    shown = "";
-    first = true;
   }
   setTimeout(look, 1000);
 }

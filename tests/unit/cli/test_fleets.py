@@ -304,7 +304,17 @@ def test_status_with_an_admin_key_has_a_line_for_each_tenant_the_worst_first(toc
     tocsin.ok("tenants", "channels", "pause", "zzz", "default", "--reason", "repair")
     made = tocsin.kit.client_with(LOCAL_ADMIN_KEY, tenant="zzz").schedule({}, delay=timedelta(0))
     tocsin.kit.advance(minutes=3)
-    said = tocsin("status", "--check", "--json")
+    asked: list[str] = []
+    call = status.CommandSession.get
+
+    def noted(session: Any, path: str, **query: Any) -> Any:
+        asked.append(path)
+        return call(session, path, **query)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(status.CommandSession, "get", noted)
+        said = tocsin("status", "--check", "--json")
+    assert asked == ["key", *["tenant-overview"] * 2], "nothing is asked for each tenant"
     [found] = said.documents
     assert said.code == Exit.FAILED and "tenant zzz: channel default: paused" in found["needs"], (made, found)
     names = [each["name"] for each in found["tenants"]]
@@ -312,6 +322,29 @@ def test_status_with_an_admin_key_has_a_line_for_each_tenant_the_worst_first(toc
     assert tocsin.ok("status").row("zzz")[4] == "1"
     tocsin.ok("tenants", "delete", "zzz", "--yes")
     tocsin.ok("tenants", "delete", "aaa", "--yes")
+
+
+def test_the_needs_of_tenants_are_named_and_a_check_fails_for_figures_that_are_not_exact() -> None:
+    quiet = dict.fromkeys(("stuck", "overdue", "dead", "blocked_channels", "fleets", "retrying", "open"), 0)
+    blocked = {"blocked": [{"channel": "c", "state": "paused"}], "blocked_channels": 3, "fleets": 1}
+    items = [{**quiet, "tenant": "a", **blocked}, {**quiet, "tenant": "b", "blocked": []}]
+
+    class Session(SimpleNamespace):
+        app = SimpleNamespace(url="http://localhost", tenant=None)
+
+        def get(self, path: str, **_: Any) -> Any:
+            return {"scopes": ["admin"]} if path == "key" else {"items": items[:1], "incomplete": True}
+
+        def items(self, path: str) -> Any:
+            return items
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(status, "readiness", lambda _: {"status": "ready"})
+        found = status.gather(Session())  # type: ignore[arg-type]
+    assert [each["name"] for each in found["tenants"]] == ["a", "b"]
+    needs = ["channel c: paused", "2 more blocked channels", "1 fleet with needs"]
+    assert list(list_needs(found)) == [f"tenant a: {each}" for each in needs]
+    assert found["denied"] == {"exact figures of some tenants": "the app could not count everything"}
 
 
 def test_a_check_that_cannot_look_at_something_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,6 +220,10 @@ def test_an_open_breaker_is_bad_and_a_pause_without_events_is_worth_a_look() -> 
         "channel a: circuit breaker open since 2027-01-15T08:00:00.000Z, 5 failures: could not connect",
     )
     assert found.run == ("tocsin tenants channels resume shop a",)
+    found = only(channels=[{"name": "a", "paused": False, "flow": flow, "url": "https://shop.example/a?b=c"}])
+    moved = "tocsin tenants channels set shop a --to 'https://shop.example/a?b=c'"
+    assert found.run == (moved, "tocsin tenants channels resume shop a")
+    assert found.do.startswith("Mend the receiver; if it has moved, put its new URL in place of the one below.")
     paused = {"name": "a", "paused": True, "paused_at": "2027-01-15T08:00:00.000Z", "reason": "a move", "flow": OPEN}
     found = only(channels=[paused])
     assert (found.how, found.what) == ("look", "channel a is paused since 2027-01-15T08:00:00.000Z: a move")
@@ -286,6 +290,22 @@ def test_missed_schedules_and_fleets_in_need_are_found() -> None:
     found = only(fleets=[{"fleet": "web", "urgency": "urgent", "needs": needs}])
     assert (found.how, found.what) == ("bad", "fleet web: 1 silent server, 2 approvals waiting")
     assert found.run == ("tocsin leases doctor web --tenant shop", "tocsin maintenance list web --tenant shop")
+
+
+def test_events_that_failed_are_found_by_the_printable_part_of_their_error_and_their_receiver_by_its_url() -> None:
+    channels = [{"name": "a", "paused": False, "flow": OPEN, "url": "https://shop.example/hook"}]
+    moved = "tocsin tenants channels set shop a --to https://shop.example/hook"
+    for error, part in (
+        ("\x1b[31mno\u2028 answer in time\r\n", "--error 'answer in time'"),
+        ("could not connect", "--error 'could not connect'"),
+        ("\x1b\x07 ", ""),
+    ):
+        event = {"id": "d", "channel": "a", "error": error, "due": "2027-01-15T08:00:00.000Z"}
+        dead = only(dead=[event], stats={**STATS, "dead": 1}, channels=channels)
+        wanted = f"tocsin events redrive --channel a {part} --from 2027-01-15T08:00:00.000Z --tenant shop".replace("  ", " ")
+        assert dead.run == ("tocsin events get --tenant shop d", moved, wanted)
+    retried = only(retrying=[{"id": "r", "channel": "a", "error": "answered 503", "due": "2027-01-15T08:00:00.000Z"}], channels=channels)
+    assert retried.run[0] == moved
 
 
 def test_causes_beyond_the_first_ten_are_counted() -> None:

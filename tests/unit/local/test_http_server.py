@@ -119,6 +119,29 @@ async def test_what_was_received_is_shown_as_json_that_no_browser_takes_for_some
         assert [later.headers.get(name) for name in names] == ["application/json; charset=utf-8", "nosniff", "no-store", None]
 
 
+async def test_only_later_deliveries_are_asked_for_and_all_of_them_from_a_receiver_that_was_started_anew() -> None:
+    async with connected(ReceivedDeliveries()) as client:
+
+        async def bodies(after: str) -> tuple[list[str], str]:
+            shown = await client.get("/receiver", params={"after": after})
+            return [each["body"] for each in shown.json()], shown.headers["receiver-position"]
+
+        assert (await bodies(""))[0] == []
+        for number in range(3):
+            await client.post("/receiver", content=str(number))
+        everything, position = await bodies("")
+        assert everything == ["0", "1", "2"]
+        assert await bodies(position) == ([], position)
+        await client.post("/receiver", content="3")
+        assert (await bodies(position))[0] == ["3"]
+        series = position.split("-")[0]
+        for unknown in ("other-3", f"{series}-5", f"{series}--1", f"{series}-x", series, "-"):
+            assert (await bodies(unknown))[0] == ["0", "1", "2", "3"], unknown
+        for number in range(4, 120):
+            await client.post("/receiver", content=str(number))
+        assert (await bodies(position))[0] == [str(number) for number in range(20, 120)]
+
+
 def test_an_empty_address_is_refused_and_not_taken_for_all_addresses() -> None:
     with pytest.raises(PortTaken, match="cannot listen") as refused:
         listen("", 0)

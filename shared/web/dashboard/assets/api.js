@@ -9,7 +9,12 @@ const TRUSTED = 5000; // ms; a smaller difference between the clocks is ignored:
 export class Refused extends Error {
   constructor(status, title, detail, body = {}, after = 0) {
     super(detail || title);
-    Object.assign(this, { status, title, detail, body, after, errors: Array.isArray(body.errors) ? body.errors : [] });
+    Object.assign(this, { status, title, detail, body, after, advice: "", errors: Array.isArray(body.errors) ? body.errors : [] });
+  }
+
+  /** True if the call may have been carried out: no answer has come, or one of a gateway or of a fault. */
+  get unsure() {
+    return this.status === 0 || this.status >= 500;
   }
 
   /** The problem's code: the end of its type. */
@@ -45,10 +50,10 @@ function compareClock(date) {
 
 /**
  * Make a call. `path` is relative to /api/, `query` is an object. Return data or text. Throws `Refused`.
- * Nothing is sent after the key was forgotten; `token: ""` makes a call without a key. `raw`: a body that is JSON already. `match`: the entity tag that must be stored.
+ * Nothing is sent after the key was forgotten; `token: ""` makes a call without a key. `raw`: a body that is JSON already. `match`: the entity tag that must be stored; `creates`: nothing may be stored there yet.
  * `whole`: return `{data, text, status, etag}`.
  */
-export async function call(method, path, { query = {}, body, raw: sent = body === undefined ? undefined : JSON.stringify(body), match, whole = false, signal, token = key.get(), timeout = TIMEOUT } = {}) {
+export async function call(method, path, { query = {}, body, raw: sent = body === undefined ? undefined : JSON.stringify(body), match, creates = false, whole = false, signal, token = key.get(), timeout = TIMEOUT } = {}) {
   if (token === null) throw new Refused(401, "There is no key");
   const url = new URL(path, ROOT);
   for (const [name, value] of Object.entries(query)) if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, value);
@@ -56,6 +61,7 @@ export async function call(method, path, { query = {}, body, raw: sent = body ==
   if (token) headers.authorization = `Bearer ${token}`;
   if (sent !== undefined) headers["content-type"] = "application/json";
   if (match) headers["if-match"] = match;
+  if (creates) headers["if-none-match"] = "*";
   const signals = [AbortSignal.timeout(timeout), ...(signal ? [signal] : [])];
   let answer, raw;
   try {
@@ -97,5 +103,31 @@ export async function all(path, query, signal, most = 2000, pages = 10) {
   } while (cursor && items.length < most && --pages > 0);
   return { items: items.slice(0, most), more: Boolean(cursor) || items.length > most };
 }
+
+/** Return the first `most` items of an overview, page by page, with the figures of its last page; `next` is null if these are all. */
+export async function overview(path, query, signal, most) {
+  const items = [];
+  let page = { next: null };
+  do {
+    page = await call("GET", path, { query: { ...query, limit: Math.min(1000, most - items.length), cursor: page.next }, signal });
+    items.push(...page.items);
+  } while (page.next && items.length < most);
+  return { ...page, items };
+}
+
+/** Return 16 random characters: an id that no other call has. */
+export const newId = () => [...crypto.getRandomValues(new Uint8Array(8))].map((each) => each.toString(16).padStart(2, "0")).join("");
+
+/** Wait for a call that has an id, and is harmless to repeat with it: a failure without an answer says so. */
+export async function repeatable(answer) {
+  try {
+    return await answer;
+  } catch (error) {
+    if (error instanceof Refused && error.unsure) error.advice = "It may have been done nevertheless. Press again: it is not done twice.";
+    throw error;
+  }
+}
+
+export const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 export const enc = encodeURIComponent;

@@ -1,6 +1,6 @@
 // The page: sign-in, the views, the choice of tenant and fleet, and the panels.
 
-import { Refused, all, call, key, whenLost } from "./api.js";
+import { Refused, all, call, enc, key, whenLost } from "./api.js";
 import { byId, el, plural, say, sentence } from "./dom.js";
 import { audit } from "./audit.js";
 import { channels } from "./channels.js";
@@ -33,6 +33,10 @@ const ctx = {
   },
   get admin() {
     return this.scopes.has("admin");
+  },
+  /** Return the page as a dialog sees it: with the tenant and the fleet for which it was opened, also after the page has turned to others. */
+  pinned() {
+    return Object.create(this, { tenant: { value: this.tenant }, fleet: { value: this.fleet }, kept: { value: new Map() } });
   },
   /** Return true if the key permits calls of this scope that change something. */
   may(scope) {
@@ -259,25 +263,40 @@ function address(view) {
 
 let namesAt = 0; // time of the next load of names
 
-function choose(id, values, chosen) {
+/** Fill a choice with names. `more`: a text in its place for the names that are left out. */
+function choose(id, values, chosen, more = "") {
   const select = byId(id);
   // An unchanged list is not replaced, because it may be open.
-  if ([...select.options].map((each) => each.value).join("\n") !== values.join("\n")) select.replaceChildren(...values.map((value) => el("option", { value }, value)));
+  const listed = [...values, ...(more ? [more] : [])];
+  if ([...select.options].map((each) => each.value).join("\n") !== listed.join("\n")) select.replaceChildren(...listed.map((value) => el("option", { value, disabled: value === more }, value)));
   if (chosen) select.value = chosen;
   select.closest("label").hidden = !values.length;
 }
 
-/** Return the names of a list: [] without the scope, null without an answer. */
-async function listed(path, query) {
+/** Return the names of the first tenants, with `more` if there are others; null without an answer. `chosen` is among them if it exists. */
+async function tenantNames(chosen) {
   try {
-    return (await all(path, query)).items.map((each) => each.name);
+    const { items, more } = await all("v1/tenants", {});
+    const found = items.map((each) => each.name);
+    if (more && chosen && !found.includes(chosen) && (await exists(chosen))) found.push(chosen);
+    return { found, more };
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    return error.status === 403 ? [] : null;
+    return error.status === 403 ? { found: [], more: false } : null;
   }
 }
 
-/** Return the names of the fleets, as `listed` does; they are read without a read of each fleet. */
+async function exists(tenant) {
+  try {
+    await call("GET", `v1/tenants/${enc(tenant)}`);
+    return true;
+  } catch (error) {
+    if (!(error instanceof Refused) || error.status !== 404) throw error;
+    return false;
+  }
+}
+
+/** Return the names of the fleets, read without a read of each fleet: [] without the scope, null without an answer. */
 async function fleetNames() {
   try {
     return (await call("GET", "v1/fleet-overview", { query: { ...ctx.query, names: "true", limit: 1 } })).names;
@@ -292,15 +311,18 @@ async function names() {
   const mine = visit;
   namesAt = performance.now() + NEW_NAMES;
   const before = [ctx.tenant, ctx.fleet];
-  const tenants = ctx.admin ? await listed("v1/tenants", {}) : [];
+  const known = ctx.admin ? await tenantNames(ctx.tenant) : { found: [], more: false };
   // The key was forgotten meanwhile.
   if (mine !== visit) return;
+  const tenants = known?.found;
+  // Another tenant may have been chosen meanwhile, which is not among the first.
+  if (known?.more && before[0] !== ctx.tenant && !tenants.includes(ctx.tenant)) tenants.push(ctx.tenant);
   if (tenants && ctx.admin) ctx.tenant = tenants.includes(ctx.tenant) ? ctx.tenant : tenants.includes("demo") ? "demo" : tenants[0] ?? null;
   const tenant = ctx.tenant;
   const fleets = !ctx.reads("fleets") || (ctx.admin && !tenant) ? [] : await fleetNames();
   // Another tenant may have been chosen meanwhile.
   if (tenant !== ctx.tenant || mine !== visit) return;
-  if (tenants) choose("tenant", tenants, ctx.tenant);
+  if (tenants) choose("tenant", tenants, ctx.tenant, known.more ? "more: see the tab Tenants" : "");
   ctx.unsure = fleets === null;
   if (fleets) {
     ctx.fleet = fleets.includes(ctx.fleet) ? ctx.fleet : fleets[0] ?? null;

@@ -1,7 +1,7 @@
 // Changes of all events that match a search: the service counts them, a person confirms the count by typing it, and a dialog follows the job to its report.
 
-import { Refused, call, enc } from "./api.js";
-import { chosenTime, count, el, field, folded, moment, open, own, plural, problem, table, tell } from "./dom.js";
+import { Refused, call, enc, pause } from "./api.js";
+import { chosenTime, count, el, field, folded, isShown, moment, open, own, plural, problem, table, tell } from "./dom.js";
 import { stateBadge } from "./event.js";
 
 const POLL = 700; // ms between two reads of a job
@@ -27,7 +27,6 @@ function filterOf({ label, held, ...filters }) {
 const allowed = (filters) => (filters.held ? [] : ACTIONS.filter((each) => each.in.includes(filters.state ?? "")));
 
 const pathOf = (id) => `v1/jobs/${enc(id)}`;
-const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 const seen = (job) => job.done + job.skipped + job.failed;
 const actionOf = (job) => ACTIONS.find((each) => each.name === job.action) ?? { text: job.action, done: job.action, about: "" };
 const filterText = (filter) => Object.entries(filter).filter(([, value]) => value !== null && (typeof value !== "object" || Object.keys(value).length)).map(([name, value]) => (name === "labels" ? Object.entries(value).map(([label, each]) => `${label}=${each}`).join(", ") : `${name.replace("_", " ")} ${value}`)).join("; ") || "all events";
@@ -69,7 +68,7 @@ function askMove(ctx, query, filters, changed) {
 /** Let the service count the events that match, and follow the job. `form`: the open dialog; nothing is shown once it is closed. */
 async function prepare(ctx, query, action, filters, more, form, changed) {
   const job = await call("POST", "v1/jobs", { query, body: { action, filter: filterOf(filters), ...more } });
-  if (!form.isConnected) return drop(query, job.id);
+  if (!isShown(form)) return drop(query, job.id);
   followJob(ctx, job, changed, query);
 }
 
@@ -92,7 +91,7 @@ async function changeAll(ctx, action, filters, changed) {
     await prepare(ctx, query, action, filters, {}, wait, changed);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    if (!wait.isConnected) return tell(problem(error));
+    if (!isShown(wait)) return tell(problem(error));
     wait.className = "note wrong";
     wait.textContent = problem(error);
   }
@@ -126,7 +125,7 @@ export function followJob(ctx, job, changed = () => {}, query = ctx.query) {
     ctx.acted();
     changed();
   };
-  const shown = () => part.isConnected && dialog.open;
+  const shown = () => isShown(part);
   const told = (text, kind = "") => {
     note.className = `note ${kind}`;
     if (note.textContent !== text) note.textContent = text;

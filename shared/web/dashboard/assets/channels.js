@@ -1,7 +1,7 @@
 // The view of channels: where each delivers to, what blocks it, and what its receiver answered last; pause, resume, rotate, send a test.
 
-import { Refused, all, call, enc, present } from "./api.js";
-import { badge, byId, confirm, count, cut, el, facts, field, folded, moment, open, own, plural, problem, span, table, tell } from "./dom.js";
+import { Refused, all, call, enc, key, newId, present, repeatable } from "./api.js";
+import { badge, byId, confirm, count, cut, el, facts, field, folded, isShown, moment, open, own, plural, problem, span, table, tell } from "./dom.js";
 import { copyText } from "./clipboard.js";
 import { showEvent } from "./event.js";
 import { statsOf } from "./events.js";
@@ -108,13 +108,31 @@ function resume(ctx, channel) {
     });
 }
 
+const rotations = new Map(); // the ids of rotations without an answer, by the path of their channel
+
 function rotate(ctx, channel) {
-  const where = path(ctx, channel.name);
-  confirm(`Rotate the secret of ${channel.name}`, "The channel gets a new signing secret. Deliveries are also signed with the present one for 24 hours: give the new one to the receiver within that time. A secret that was replaced before stops working now.", "Create a new secret", async () => {
-    const { secret, previous_until: until } = await call("POST", `${where}/secret/rotate`);
-    showSecret(channel.name, secret, until);
+  const [where, mine] = [path(ctx, channel.name), key.get()];
+  // Another id would be another rotation, which ends the secret that the receiver has.
+  const id = rotations.get(where) ?? newId();
+  const { rotated_at: last, previous_until: ends } = channel.about;
+  const still = Date.parse(ends) > present() ? [" The secret before the present one works until ", moment(ends), ", and stops working now."] : "";
+  confirm(`Rotate the secret of ${channel.name}`, ["The channel gets a new signing secret. Deliveries are also signed with the present one for 24 hours: give the new one to the receiver within that time.", last ? [" The last rotation was at ", moment(last), "."] : "", still], "Create a new secret", async () => {
+    rotations.set(where, id);
+    let made;
+    try {
+      made = await repeatable(call("POST", `${where}/secret/rotate`, { body: { id } }));
+    } catch (error) {
+      if (error instanceof Refused && !error.unsure) rotations.delete(where);
+      throw error;
+    }
+    rotations.delete(where);
     ctx.acted();
+    // Another dialog that was opened meanwhile is not replaced; the secret is shown after it.
+    const show = () => key.get() === mine && showSecret(channel.name, made.secret, made.previous_until);
+    if (isShown(form) || !byId("details").open) show();
+    else byId("details").addEventListener("close", show, { once: true });
   });
+  const form = byId("details").querySelector("form");
 }
 
 /** Show a new secret. It leaves the page with the dialog. */
@@ -162,6 +180,7 @@ async function answersOf(ctx, name) {
 }
 
 async function showChannel(ctx, channel) {
+  ctx = ctx.pinned();
   const { name, about, figures } = channel;
   const answers = el("div", {}, el("p", { class: "note" }, "Loading …"));
   const find = (text, filters) => el("button", { type: "button", onclick: () => { byId("details").close(); ctx.open("events", { filters: { channel: name, ...filters } }); } }, text);

@@ -68,6 +68,7 @@ export const dead = {
       ctx.acted();
     };
     const redriveAll = (shown) => {
+      const { query } = ctx;
       // An event that dies again meanwhile is due later, so it stays dead.
       const body = { from: iso(present() - DAY), to: iso(present()) };
       confirm("Redrive all", `All dead events that were due in the last 24 hours (${shown} dead events listed) will be delivered again, each to its channel. Check first that the cause of their failure is gone.`, "Redrive all of them", async (report) => {
@@ -75,7 +76,7 @@ export const dead = {
         try {
           // One call redrives events for up to a minute.
           for (let some = 1; some; redriven += some) {
-            ({ redriven: some } = await call("POST", "v1/dead-letters/redrive", { query: ctx.query, body, timeout: LONG }));
+            ({ redriven: some } = await call("POST", "v1/dead-letters/redrive", { query, body, timeout: LONG }));
             if (some) report(`${plural(redriven + some, "event")} redriven.`);
           }
         } finally {

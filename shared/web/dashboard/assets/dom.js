@@ -75,8 +75,21 @@ export function focusOn(root, kept, order = [], last = null) {
   (found.get(next) ?? last)?.focus({ preventScroll: true });
 }
 
+let turns = 0; // dialogs that were opened, closed, or asked for with `asking`
+byId("details").addEventListener("close", () => (turns += 1));
+
+/** Note that a dialog is about to be opened. Return a function that is true until a person has opened, closed or asked for another: what comes later opens nothing. */
+export function asking() {
+  const mine = (turns += 1);
+  return () => mine === turns;
+}
+
+/** Return true while a part of a dialog is on the screen. */
+export const isShown = (part) => part.isConnected && byId("details").open;
+
 /** Open a dialog with texts and buttons; Escape closes it. `body`: nodes. */
 export function open(title, ...body) {
+  turns += 1;
   const dialog = byId("details");
   const close = el("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => dialog.close() }, "×");
   dialog.replaceChildren(el("header", {}, el("h2", { id: "details-title" }, title), close), ...body);
@@ -111,11 +124,13 @@ export function confirm(title, about, act, doing, ...fields) {
     try {
       await doing(report);
       // The dialog may have been closed meanwhile, and another opened.
-      if (form.isConnected) dialog.close();
+      if (isShown(form)) dialog.close();
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
-      report([note.textContent, problem(error)].filter(Boolean).join(" "), "wrong");
+      const text = problem(error);
+      report([note.textContent, text].filter(Boolean).join(" "), "wrong");
       button.disabled = false;
+      if (!isShown(form)) tell(`${title}: ${text}`);
     }
   });
 }
@@ -126,7 +141,8 @@ export const sentence = (text) => (/[.!?]$/.test(text) ? text : `${text}.`);
 /** Return the text of a failure, in a line. */
 export function problem(error) {
   const more = error.errors.filter((each) => !error.detail.includes(each.detail)).map((each) => `${each.pointer ?? ""} ${each.detail ?? ""}`.trim());
-  return [error.title, error.detail, ...more].filter(Boolean).join(": ");
+  const text = [error.title, error.detail, ...more].filter(Boolean).join(": ");
+  return error.advice ? `${sentence(text)} ${error.advice}` : text;
 }
 
 /** Create rows of names and values. */
@@ -176,6 +192,10 @@ export function localValue(text) {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}T${clock(at.getTime() / 1000, true)}`;
 }
 
+const LATEST = "9999-12-31T23:59:59"; // years of the API have four digits
+/** Limits of an input of local time: without them, browsers take years of six digits. */
+export const limitsOf = (type) => (type === "datetime-local" ? { max: LATEST } : {});
+
 /** Return the time of an input of local time for the API; undefined while it is empty. */
 export const chosenTime = (input) => (input.value ? new Date(input.value).toISOString() : undefined);
 
@@ -183,7 +203,7 @@ let fields = 0;
 /** Create an input with its label. `props`: of the input. Return both. */
 export function field(label, props = {}, kind = "input", ...children) {
   const id = `field-${(fields += 1)}`;
-  const input = el(kind, { id, autocomplete: "off", ...props }, ...children);
+  const input = el(kind, { id, autocomplete: "off", ...limitsOf(props.type), ...props }, ...children);
   return { input, box: el("p", { class: props.type === "checkbox" ? "field tick" : "field" }, el("label", { for: id }, label), input) };
 }
 

@@ -2,7 +2,7 @@
 
 import { Refused, call, enc } from "./api.js";
 import { copyAs, reads } from "./copy.js";
-import { badge, byId, chosenTime, el, facts, field, localValue, moment, open, own, problem, span, table, tell } from "./dom.js";
+import { badge, byId, chosenTime, el, facts, field, isShown, localValue, moment, open, own, problem, span, table, tell } from "./dom.js";
 import { editEvent, likeEvent } from "./event_form.js";
 import { conflictNote } from "./form.js";
 import { member, pretty } from "./json.js";
@@ -10,13 +10,14 @@ import { timeline } from "./timeline.js";
 
 export const STATES = { queued: "planned", scheduled: "planned", firing: "warn", working: "warn", retrying: "warn", delivered: "good", dead: "bad", cancelled: "", lapsed: "bad" };
 const WAITS = ["scheduled", "retrying"];
+const ID = /^[A-Za-z0-9_:@~.-]*[A-Za-z0-9_:@~-]$/; // no dots alone, which mean another path
 
 /** What may be done with an event in some states. `send(ctx, id, time)` makes the call; `done`: the text afterwards. */
 const ACTIONS = [
   { name: "Edit", in: WAITS },
   { name: "Cancel", in: ["queued", ...WAITS], act: "Cancel the event", about: "The event will not be delivered. This cannot be undone.", danger: true, done: "is cancelled", method: "DELETE", path: "", matches: true },
-  { name: "Move", in: WAITS, act: "Move the event", about: "The event will be delivered at the new time.", done: "is moved", method: "PATCH", path: "", moves: true },
-  { name: "Fire now", in: WAITS, act: "Deliver it now", about: "The event will be delivered at once instead of at its due time.", done: "is being delivered", method: "POST", path: "/fire" },
+  { name: "Move", in: WAITS, act: "Move the event", about: "The event will be delivered at the new time.", done: "is moved", method: "PATCH", path: "", moves: true, matches: true },
+  { name: "Fire now", in: WAITS, act: "Deliver it now", about: "The event will be delivered at once instead of at its due time.", done: "is being delivered", method: "POST", path: "/fire", matches: true },
   { name: "Redrive", in: ["dead"], act: "Deliver it again", about: "The event will be delivered again to its channel. Check first that the cause of its failure is gone.", done: "will be delivered again", method: "POST", path: "/redrive" },
 ];
 
@@ -42,6 +43,7 @@ const linkTo = (ctx, id) => el("p", { class: "about" }, el("a", { href: `?${new 
  * after each of them.
  */
 export async function showEvent(ctx, id, changed = () => {}) {
+  ctx = ctx.pinned();
   const note = el("p", { class: "note", role: "status" });
   const acts = el("div", { class: "actions" });
   const form = el("div", {});
@@ -49,7 +51,7 @@ export async function showEvent(ctx, id, changed = () => {}) {
   open(own(id), acts, form, note, content);
   byId("details").classList.add("wide");
   const path = `v1/events/${enc(id)}`;
-  const shown = () => content.isConnected;
+  const shown = () => isShown(content);
 
   function report(text, kind = "") {
     note.className = `note ${kind}`;
@@ -80,17 +82,16 @@ export async function showEvent(ctx, id, changed = () => {}) {
   /** Change the event in a form of its own, and come back. */
   function edit(found) {
     const back = () => showEvent(ctx, id, changed);
-    editEvent(ctx, found, async (text) => {
-      tell(text);
-      changed(await call("GET", path, { query: ctx.query }));
-      if (byId("details").open) await back();
+    editEvent(ctx, found, (event) => {
+      tell(`${id} is changed.`);
+      changed(event);
     }, back);
   }
 
-  /** Ask before an action, and for the time of a move. */
-  function ask(action, { data: event, etag }) {
+  /** Ask before an action, and for the time of a move. `wanted`: the time that was chosen before. */
+  function ask(action, { data: event, etag }, wanted = localValue(event.due)) {
     report("");
-    const time = action.moves ? field("New due time", { type: "datetime-local", step: 1, required: true, value: localValue(event.due) }) : null;
+    const time = action.moves ? field("New due time", { type: "datetime-local", step: 1, required: true, value: wanted }) : null;
     const button = el("button", { type: "submit", class: action.danger ? "danger" : "primary" }, action.act);
     const leave = () => {
       form.replaceChildren();
@@ -108,7 +109,7 @@ export async function showEvent(ctx, id, changed = () => {}) {
       } catch (error) {
         if (!(error instanceof Refused)) throw error;
         button.disabled = false;
-        if (error.status === 412) return changedMeanwhile(action, event);
+        if (error.status === 412) return changedMeanwhile(action, event, time?.input.value);
         // Its text is what a screen reader reads next.
         return report(problem(error), "wrong");
       }
@@ -116,12 +117,15 @@ export async function showEvent(ctx, id, changed = () => {}) {
       if (shown()) {
         report(text, "done");
         await refresh();
-      } else tell(text);
+      } else {
+        tell(text);
+        ctx.acted();
+      }
     });
   }
 
   /** Show what has changed since the event was read, before it is asked again. */
-  async function changedMeanwhile(action, before) {
+  async function changedMeanwhile(action, before, wanted) {
     let now;
     try {
       now = await call("GET", path, { query: ctx.query, whole: true });
@@ -129,7 +133,7 @@ export async function showEvent(ctx, id, changed = () => {}) {
       if (!(error instanceof Refused)) throw error;
       return report(problem(error), "wrong");
     }
-    const again = el("button", { type: "button", class: "primary", onclick: () => (shown() && action.in.includes(now.data.state) ? ask(action, now) : refresh()) }, "Go on with its present state");
+    const again = el("button", { type: "button", class: "primary", onclick: () => (shown() && action.in.includes(now.data.state) ? ask(action, now, wanted) : refresh()) }, "Go on with its present state");
     form.replaceChildren(conflictNote(before, now.data, ["held", "late_ms", "late_because"], again));
     again.focus();
   }
@@ -146,6 +150,7 @@ export async function showEvent(ctx, id, changed = () => {}) {
   }
 
   try {
+    if (!ID.test(id)) throw new Refused(404, "This is no id of an event");
     await load();
   } catch (error) {
     if (!(error instanceof Refused)) throw error;

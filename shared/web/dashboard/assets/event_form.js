@@ -1,15 +1,16 @@
 // The forms that create an event and change one.
 
-import { Refused, call, enc, present } from "./api.js";
+import { Refused, call, enc, newId, present } from "./api.js";
 import { bodyOf, copyAs, creates } from "./copy.js";
-import { byId, el, moment, open, own, tell } from "./dom.js";
-import { Entry, channelBody, channelFields, conflictNote, given, payloadField, refusal, suggestions } from "./form.js";
+import { byId, el, isShown, moment, open, own, tell } from "./dom.js";
+import { Entry, askOver, channelBody, channelFields, given, pairsOf, payloadField, refusal, suggestions, targetFields, timeOf } from "./form.js";
 import { NotJson, member, pretty } from "./json.js";
 import { HERE, ahead, changeText, distance, duration, durationMs, isZone, offsetText, textIn, timeIn, valueIn, zones } from "./times.js";
 
 const DAY = 86_400_000;
 /** Members of an event that its owner does not set: a change of them is no conflict of contents. */
 const UNSET = ["attempts", "held", "late_ms", "late_because"];
+const END = Date.UTC(9999, 11, 31); // years of the API have four digits
 const EMPTY = '{\n  "hello": "world"\n}';
 
 /** Add the fields of a due time to a form: a delay, or a time in a named zone. `at`: the time so far, as the API has it. */
@@ -38,13 +39,13 @@ function whenFields(entry, at) {
   const quick = el("p", { class: "actions quick" }, [["In 5 minutes", () => Math.ceil((present() + 300_000) / 1000) * 1000], ["Tomorrow 09:00", () => nine(1)], ["Next Monday 09:00", () => nine(monday())]]
     .map(([name, when]) => el("button", { type: "button", onclick: () => set(when()) }, name)));
 
-  const found = () => (kind.value === "at" && local.input.value && isZone(zone.input.value.trim()) ? timeIn(local.input.value, zone.input.value.trim()) : null);
+  const found = () => (kind.value === "at" && local.input.validity.valid && local.input.value && isZone(zone.input.value.trim()) ? timeIn(local.input.value, zone.input.value.trim()) : null);
   function show() {
     const by = kind.value === "delay";
     delay.box.hidden = !by;
     local.box.hidden = zone.box.hidden = by;
     const ms = by ? durationMs(duration(delay.input.value)) : null;
-    if (by) said.textContent = ms === null ? "" : `Due ${ms ? distance(present() + ms) : "at once"}: ${textIn(present() + ms, HERE)} (${HERE}) if it is sent now.`;
+    if (by) said.textContent = ms === null ? "" : present() + ms > END ? "That is later than the year 9999." : `Due ${ms ? distance(present() + ms) : "at once"}: ${textIn(present() + ms, HERE)} (${HERE}) if it is sent now.`;
     else if (!isZone(zone.input.value.trim())) said.textContent = "This browser does not know the time zone. Choose one such as Europe/Berlin.";
     else {
       const time = found();
@@ -61,20 +62,16 @@ function whenFields(entry, at) {
     box: el("fieldset", { class: "when" }, el("legend", {}, "Due"), el("div", { class: "pair" }, when.box, delay.box, local.box, zone.box), list, quick, said),
     /** Return the members of a body. Throws `Refused` if the time cannot be read. */
     body() {
-      if (kind.value === "delay") return { delay: duration(delay.input.value) };
+      if (kind.value === "delay") {
+        const chosen = duration(delay.input.value);
+        if (present() + durationMs(chosen) > END) throw refusal("/delay", "that is later than the year 9999; write a delay such as 30s, 1h 30m, 7d or PT30S");
+        return { delay: chosen };
+      }
       if (original && local.input.value === original.value && zone.input.value.trim() === HERE) return { due: original.text };
-      const time = found();
-      if (!time) throw refusal("/due", isZone(zone.input.value.trim()) ? "a day and a time are missing" : "the time zone is unknown");
-      return { due: new Date(time.at).toISOString() };
+      if (!isZone(zone.input.value.trim())) throw refusal("/due", "the time zone is unknown");
+      return { due: new Date(timeOf(local, "/due", zone.input.value.trim()).at).toISOString() };
     },
   };
-}
-
-/** Return labels of lines such as team=blue. Throws `Refused`. */
-function labelsOf(text) {
-  const lines = text.split("\n").map((each) => each.trim()).filter(Boolean);
-  for (const each of lines) if (each.indexOf("=") < 1) throw refusal("/labels", `${each} is not NAME=VALUE`);
-  return lines.length ? Object.fromEntries(lines.map((each) => [each.slice(0, each.indexOf("=")), each.slice(each.indexOf("=") + 1)])) : undefined;
 }
 
 const length = (field) => {
@@ -94,8 +91,29 @@ const ready = (make) => () => {
   }
 };
 
+/** Add the fields of a retry policy to a form. */
+function retryFields(entry) {
+  const pauses = entry.field("/retry/schedule /retry", "Pauses between attempts", { placeholder: "5s, 5m, 30m", hint: "Each with a comma after it; one attempt more than pauses. Empty: the tenant's, or the fields below." });
+  const attempts = entry.field("/retry/attempts", "Attempts", { placeholder: "8", inputMode: "numeric", hint: "In all, the first included." });
+  const first = entry.field("/retry/first", "First pause", { placeholder: "5s", hint: "It doubles with each attempt." });
+  const max = entry.field("/retry/max", "Longest pause", { placeholder: "1h" });
+  const within = entry.field("/retry/within", "Retry within", { placeholder: "4d", hint: "No attempt later than this after it is due." });
+  return {
+    boxes: [pauses.box, attempts.box, first.box, max.box, within.box],
+    /** Return the retry policy; undefined while all fields are empty. Throws `Refused`. */
+    body() {
+      const wanted = Entry.text(attempts);
+      if (wanted && !/^\d{1,9}$/.test(wanted)) throw refusal("/retry/attempts", `${wanted} is not a number of attempts, such as 8`);
+      const listed = pauses.input.value.split(",").map((each) => each.trim()).filter(Boolean).map(duration);
+      const found = given({ schedule: listed.length ? listed : undefined, attempts: wanted && Number(wanted), first: length(first), max: length(max), within: length(within) });
+      return Object.keys(found).length ? found : undefined;
+    },
+  };
+}
+
 /** Open the form of a new event. `changed()` is called once it is stored; `show(id)` opens an event. */
 export function newEvent(ctx, changed, show) {
+  ctx = ctx.pinned();
   const entry = new Entry("Create the event", send);
   const id = entry.field("/id", "Id (optional)", { maxLength: 200, hint: "Your own name for it, such as order-17: the same id and content again is the same event." });
   const when = whenFields(entry);
@@ -107,22 +125,24 @@ export function newEvent(ctx, changed, show) {
   const flex = entry.field("/flex", "Flexible window", { placeholder: "5m", hint: "Deliver at any time within this window after it is due." });
   const collapse = entry.field("/collapse", "Collapse", { placeholder: "1h", hint: "Replace the waiting event of this id. It is delivered after this time at the latest." });
   const durability = entry.field("/durability", "Durability", {}, "select", choice("", "", "fast", "standard", "mirrored"));
-  const path = entry.field("/target/path /target", "Path", { placeholder: "/orders/17", hint: "Added to the path of the http channel's URL." });
-  const method = entry.field("/target/method", "Method", {}, "select", [["", "POST"], ["PUT", "PUT"], ["PATCH", "PATCH"]].map(([value, name]) => el("option", { value }, name)));
+  const target = targetFields(entry);
+  const retry = retryFields(entry);
 
   function body() {
-    const target = given({ path: Entry.text(path), method: method.input.value });
+    if (id.input.value && !Entry.text(id)) throw refusal("/id", "an id has no spaces; leave the field empty to get one from the service");
     const fields = given({
-      id: Entry.text(id), ...when.body(), ...channelBody(Entry.text(channels.channel)), expires: length(expires), flex: length(flex), durability: durability.input.value, labels: labelsOf(labels.input.value),
-      ordering_key: Entry.text(key), collapse: length(collapse), target: Object.keys(target).length ? target : undefined, on_delivered: Entry.text(channels.delivered), on_dead: Entry.text(channels.dead),
+      id: Entry.text(id), ...when.body(), ...channelBody(Entry.text(channels.channel)), expires: length(expires), flex: length(flex), durability: durability.input.value, labels: pairsOf(labels, "/labels"),
+      ordering_key: Entry.text(key), collapse: length(collapse), retry: retry.body(), target: target.body(), on_delivered: Entry.text(channels.delivered), on_dead: Entry.text(channels.dead),
     });
     return { fields, payload: payload.text() };
   }
   const copied = copyAs({ "This event": ready(() => creates(ctx, body())) });
   entry.changed = copied.update;
   entry.root.append(when.box, el("div", { class: "pair" }, channels.channel.box, id.box), channels.list, payload.box,
-    el("details", { class: "more" }, el("summary", {}, "More: labels, ordering key, expiry, callbacks, target"),
-      el("div", { class: "pair" }, labels.box, key.box, expires.box, flex.box, collapse.box, durability.box, channels.delivered.box, channels.dead.box, path.box, method.box)),
+    el("details", { class: "more" }, el("summary", {}, "More: labels, ordering key, expiry, callbacks, target, retries"),
+      el("div", { class: "pair" }, labels.box, key.box, expires.box, flex.box, collapse.box, durability.box, channels.delivered.box, channels.dead.box),
+      el("fieldset", {}, el("legend", {}, "Target: what the event changes of the request"), el("div", { class: "pair" }, target.boxes)),
+      el("fieldset", {}, el("legend", {}, "Retries: instead of the tenant's"), el("div", { class: "pair" }, retry.boxes))),
     copied.root, entry.note, entry.buttons);
   open("New event", entry.root);
   byId("details").classList.add("wide");
@@ -133,14 +153,14 @@ export function newEvent(ctx, changed, show) {
   function identified(made) {
     if (made.fields.id || made.fields.durability === "fast") return made;
     const text = bodyOf(made);
-    if (text !== tried.text) tried = { text, id: `~${[...crypto.getRandomValues(new Uint8Array(16))].map((each) => each.toString(16).padStart(2, "0")).join("")}` };
+    if (text !== tried.text) tried = { text, id: `~${newId()}${newId()}` };
     return { ...made, fields: { id: tried.id, ...made.fields } };
   }
 
   async function send() {
     const { data, status } = await call("POST", "v1/events", { query: ctx.query, raw: bodyOf(identified(body())), whole: true });
     changed();
-    if (!entry.root.isConnected) return tell(`${data.id} is stored.`);
+    if (!isShown(entry.root)) return tell(`${data.id} is stored.`);
     const first = data.events?.[0] ?? data;
     const what = status === 200 ? "was stored before with this content: nothing is changed" : status === 202 ? "is accepted, and waits to be stored" : data.events ? `is stored as ${data.events.length} events` : `is ${first.state}`;
     const link = el("button", { type: "button", class: "primary", onclick: () => show(data.id) }, "Open the event");
@@ -151,7 +171,7 @@ export function newEvent(ctx, changed, show) {
 }
 
 /**
- * Open the form that changes an event. `found`: the event as it was read, with its text and entity tag. `done(text)` is called after the change,
+ * Open the form that changes an event. `found`: the event as it was read, with its text and entity tag. `done(event)` is called after the change,
  * `again()` opens the event.
  */
 export function editEvent(ctx, found, done, again) {
@@ -164,7 +184,8 @@ export function editEvent(ctx, found, done, again) {
   const channels = channelFields(entry, ctx, event, false);
   const payload = payloadField(entry, written, raw);
   const expires = entry.field("/expires", "Expires", { value: event.expires ?? "", placeholder: "1h", hint: "Empty: never." });
-  const path = entry.field("/target/path /target", "Path", { value: event.target?.path ?? "", placeholder: "/orders/17", hint: event.target?.query || event.target?.headers ? "The target has a query or headers, which stay." : "Added to the path of the http channel's URL." });
+  const target = targetFields(entry, event.target);
+  const aimed = JSON.stringify(target.body());
 
   /** Return the members that differ from the event. Null removes one. */
   function changes() {
@@ -177,14 +198,13 @@ export function editEvent(ctx, found, done, again) {
       if (value !== (event[name] ?? undefined)) fields[name] = value ?? null;
     }
     if (fields.channel === null) throw refusal("/channel", "a channel is missing");
-    const aimed = given({ ...event.target, path: Entry.text(path) });
-    if ((Entry.text(path) ?? "") !== (event.target?.path ?? "")) fields.target = Object.keys(aimed).some((each) => each !== "method") || aimed.method !== "POST" ? aimed : null;
+    if (JSON.stringify(target.body()) !== aimed) fields.target = target.body() ?? null;
     return { fields, payload: payload.text() === raw ? undefined : payload.text() };
   }
 
   const held = el("div", {});
   entry.root.append(when.box, el("div", { class: "pair" }, channels.channel.box, expires.box), channels.list, payload.box,
-    el("details", { class: "more" }, el("summary", {}, "More: callbacks, target"), el("div", { class: "pair" }, channels.delivered.box, channels.dead.box, path.box)), held, entry.note, entry.buttons);
+    el("details", { class: "more" }, el("summary", {}, "More: callbacks, target"), el("div", { class: "pair" }, channels.delivered.box, channels.dead.box, target.boxes)), held, entry.note, entry.buttons);
   entry.buttons.append(el("button", { type: "button", onclick: again }, "Back"));
   open([`Edit `, own(event.id)], entry.root);
   byId("details").classList.add("wide");
@@ -194,26 +214,21 @@ export function editEvent(ctx, found, done, again) {
     const body = changes();
     if (!Object.keys(body.fields).length && body.payload === undefined) return entry.refuse(new Refused(0, "You have changed nothing", ""));
     held.replaceChildren();
+    let changed;
     try {
-      await call("PATCH", `v1/events/${enc(event.id)}`, { query: ctx.query, raw: bodyOf(body), match: tag });
+      changed = await call("PATCH", `v1/events/${enc(event.id)}`, { query: ctx.query, raw: bodyOf(body), match: tag });
     } catch (error) {
       if (error.status !== 412) throw error;
       return conflict();
     }
-    done(`${event.id} is changed.`);
+    done(changed);
+    if (isShown(entry.root)) again();
   }
 
   /** Show what has changed since the event was read: load it, or save over it. */
   async function conflict() {
     const now = await call("GET", `v1/events/${enc(event.id)}`, { query: ctx.query, whole: true });
-    const over = el("button", { type: "button", onclick: () => {
-      tag = now.etag;
-      held.replaceChildren();
-      entry.root.requestSubmit();
-    } }, "Save my changes over it");
-    const note = conflictNote(event, now.data, UNSET, el("button", { type: "button", class: "primary", onclick: () => editEvent(ctx, now, done, again) }, "Load it"), over);
-    held.replaceChildren(note);
-    note.focus();
+    askOver(entry, held, { before: event, now, ignored: UNSET, mine: "changes", load: () => editEvent(ctx, now, done, again), save: (etag) => (tag = etag) });
   }
 }
 

@@ -1,6 +1,6 @@
 // The panel of all fleets: those that need a person, the most urgent first, and the number of the others.
 
-import { call } from "./api.js";
+import { overview } from "./api.js";
 import { badge, count, el, moment, own, plural, table } from "./dom.js";
 
 const PAGE = 50; // fleets that are shown at first, and added by each "Show more"
@@ -9,7 +9,7 @@ const COLOURS = { urgent: "bad", soon: "warn", later: "" };
 export const fleets = {
   id: "fleets", title: "Fleets", view: "overview", needs: "fleets", fleet: "list", every: () => 10_000,
   async load(ctx, signal) {
-    const found = await call("GET", "v1/fleet-overview", { query: { ...ctx.query, limit: ctx.shown ?? PAGE }, signal });
+    const found = await overview("v1/fleet-overview", ctx.query, signal, ctx.shown ?? PAGE);
     return { ...found, chosen: ctx.fleet };
   },
   still: (data) => JSON.stringify(data),

@@ -1,9 +1,10 @@
 // Forms that create and change events and schedules: each problem stands beside the field that it names, and the payload is checked while it is typed.
 
 import { Refused, all, call, enc } from "./api.js";
-import { el, problem, say, table } from "./dom.js";
+import { el, isShown, limitsOf, problem, say, table, tell } from "./dom.js";
 import { NotJson, tokens } from "./json.js";
 import { statsOf } from "./events.js";
+import { timeIn } from "./times.js";
 
 let made = 0;
 
@@ -26,7 +27,7 @@ export class Entry {
     const id = `entry-${(made += 1)}`;
     const about = el("span", { id: `${id}-hint`, class: "hint" }, hint);
     const fault = el("span", { id: `${id}-fault`, class: "fault", hidden: true });
-    const input = el(kind, { id, autocomplete: "off", spellcheck: false, "aria-describedby": `${id}-fault ${id}-hint`, ...props }, ...children);
+    const input = el(kind, { id, autocomplete: "off", spellcheck: false, "aria-describedby": `${id}-fault ${id}-hint`, ...limitsOf(props.type), ...props }, ...children);
     const field = { input, hint: about, box: el("div", { class: props.type === "checkbox" ? "field tick" : "field" }, el("label", { for: id }, label), input, fault, about) };
     field.refuse = (text) => {
       fault.textContent = text;
@@ -89,6 +90,7 @@ export class Entry {
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       this.refuse(error);
+      if (!isShown(this.root)) tell(problem(error));
     } finally {
       this.button.disabled = false;
     }
@@ -100,6 +102,49 @@ export const sentenceOf = (text) => (text ? text[0].toUpperCase() + text.slice(1
 
 /** Return a refusal as the service would give it, of a field that the page itself cannot read. */
 export const refusal = (pointer, detail) => new Refused(422, "Invalid content", detail, { errors: [{ pointer, detail }] });
+
+/** Return the ms of a field of local time on the clock of a zone. Throws `Refused` for a time that is none, or that no zone has. */
+export function timeOf(field, pointer, zone) {
+  const { validity, value } = field.input;
+  if (validity.rangeOverflow) throw refusal(pointer, "the year has more than four digits; write a time such as 2031-12-31 09:00");
+  const found = validity.badInput ? null : timeIn(value, zone);
+  if (!found) throw refusal(pointer, "a day and a time are missing, such as 2031-12-31 09:00");
+  return found;
+}
+
+/** Return names and values of lines such as team=blue; undefined without a line. Throws `Refused`. */
+export function pairsOf(field, pointer) {
+  const lines = field.input.value.split("\n").map((each) => each.trim()).filter(Boolean);
+  const pairs = new Map();
+  for (const each of lines) {
+    const [name, at] = [each.slice(0, Math.max(0, each.indexOf("="))), each.indexOf("=")];
+    if (at < 1) throw refusal(pointer, `${each} is not NAME=VALUE`);
+    if (pairs.has(name)) throw refusal(pointer, `${name} is there twice; give it once`);
+    pairs.set(name, each.slice(at + 1));
+  }
+  return lines.length ? Object.fromEntries(pairs) : undefined;
+}
+
+/** Return pairs as the lines that `pairsOf` reads. */
+export const linesOf = (pairs) => Object.entries(pairs ?? {}).map(([name, value]) => `${name}=${value}`).join("\n");
+
+/** Add the fields of an event's target to a form: what it changes of the requests to its http channel. `target`: the present one, of which pairs that are not touched stay as they are. */
+export function targetFields(entry, target = {}) {
+  const path = entry.field("/target/path /target", "Path", { value: target.path ?? "", placeholder: "/orders/17", hint: "Added to the path of the http channel's URL." });
+  const method = entry.field("/target/method", "Method", {}, "select", ["POST", "PUT", "PATCH"].map((value) => el("option", { value, selected: value === (target.method ?? "POST") }, value)));
+  const query = entry.field("/target/query", "Query", { value: linesOf(target.query), rows: 2, placeholder: "page=2", hint: "Added to the query of the URL: one NAME=VALUE in a line." }, "textarea");
+  const headers = entry.field("/target/headers", "Headers", { value: linesOf(target.headers), rows: 2, placeholder: "x-order=17", hint: "Added to the headers of the channel: one NAME=VALUE in a line." }, "textarea");
+  return {
+    boxes: [path.box, method.box, query.box, headers.box],
+    /** Return the target; undefined for one that changes nothing. Throws `Refused`. */
+    body() {
+      const pairs = (field, name) => (field.input.value === linesOf(target[name]) ? target[name] : pairsOf(field, `/target/${name}`));
+      const found = given({ path: Entry.text(path), query: pairs(query, "query"), headers: pairs(headers, "headers") });
+      const chosen = method.input.value === "POST" ? {} : { method: method.input.value };
+      return Object.keys({ ...found, ...chosen }).length ? { ...found, ...chosen } : undefined;
+    },
+  };
+}
 
 /** Add the field of a payload to a form. `text()` returns what is sent; throws `Refused` for what is not JSON. `unchanged`: JSON text that is sent as it is while the field is not touched. */
 export function payloadField(entry, value, unchanged) {
@@ -183,6 +228,21 @@ export function differences(before, now, ignored = []) {
   const shown = (value) => (value === undefined || value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value));
   return [...new Set([...Object.keys(before), ...Object.keys(now)])].filter((name) => !ignored.includes(name) && JSON.stringify(before[name]) !== JSON.stringify(now[name]))
     .map((name) => [name, el("bdi", {}, shown(before[name])), el("bdi", {}, shown(now[name]))]);
+}
+
+/**
+ * Ask what becomes of a form whose subject has changed since it was read. `place`: where it is asked. `before`: what was read; `now`: the same as it is now, with its entity tag.
+ * `load()` opens the form anew; `save(etag)` sends it once more; `mine`: what it would save.
+ */
+export function askOver(entry, place, { before, now, ignored, mine, load, save }) {
+  const over = el("button", { type: "button", onclick: () => {
+    save(now.etag);
+    place.replaceChildren();
+    entry.root.requestSubmit();
+  } }, `Save my ${mine} over it`);
+  const note = conflictNote(before, now.data, ignored, el("button", { type: "button", class: "primary", onclick: load }, "Load it"), over);
+  place.replaceChildren(note);
+  note.focus();
 }
 
 /** Return a note that something has changed since it was read: what it was and is, and the choices as buttons. */

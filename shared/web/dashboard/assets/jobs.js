@@ -1,7 +1,7 @@
 // The panel of bulk jobs: it is shown only while the tenant has some. A click opens the progress or the report of a job.
 
 import { Refused, all, call, enc } from "./api.js";
-import { badge, el, moment, plural, problem, table, tell } from "./dom.js";
+import { asking, badge, el, moment, plural, problem, table, tell } from "./dom.js";
 import { followJob, report } from "./bulk.js";
 
 const MOST = 100;
@@ -24,8 +24,10 @@ export const jobs = {
     const list = el("div", {});
     body.append(list);
     const openJob = async (id) => {
+      const [wanted, { query }] = [asking(), ctx];
       try {
-        followJob(ctx, await call("GET", `v1/jobs/${enc(id)}`, { query: ctx.query }));
+        const job = await call("GET", `v1/jobs/${enc(id)}`, { query });
+        if (wanted()) followJob(ctx, job, () => {}, query);
       } catch (error) {
         if (!(error instanceof Refused)) throw error;
         tell(problem(error));

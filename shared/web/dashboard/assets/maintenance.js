@@ -92,10 +92,11 @@ export const maintenance = {
 
     /** Ask for the reason, then call the API. */
     function decide(event, verb) {
+      const { fleet, query } = ctx.pinned();
       const [act, about] = verb === "approve" ? ["Approve", `${event.type} of ${event.resources.join(", ") || "no VM"} may begin before its time, once its nodes have prepared.`] : ["Hold", "The event is not approved. Azure starts it at NotBefore nevertheless."];
       const reason = el("input", { id: "reason", maxLength: 200, autocomplete: "off" });
       confirm(`${act} ${event.event_id}`, about, act, async () => {
-        const { state } = await call("POST", `v1/fleets/${enc(ctx.fleet)}/maintenance/events/${enc(event.event_id)}/${verb}`, { query: ctx.query, body: { reason: reason.value } });
+        const { state } = await call("POST", `v1/fleets/${enc(fleet)}/maintenance/events/${enc(event.event_id)}/${verb}`, { query, body: { reason: reason.value } });
         tell(`${event.event_id} is ${state}.`);
         refresh();
       }, el("label", { for: "reason" }, "Reason"), reason);
@@ -107,7 +108,7 @@ export const maintenance = {
       return el("span", { title: [given.reason, given.expires && `until ${given.expires}`].filter(Boolean).join(", ") }, badge(given.state === "posted" ? "approved" : given.state, given.state === "held" ? "warn" : "good"), " by ", own(given.by === "agent" ? `the agent of ${given.node}` : given.by), given.reason ? [": ", own(given.reason)] : "");
     }
 
-    const tell = (event) => el("button", { type: "button", "data-keep": `story ${event.event_id}`, "aria-label": `Story of ${event.event_id}`, onclick: () => story(event, ctx) }, "Story");
+    const storyOf = (event) => el("button", { type: "button", "data-keep": `story ${event.event_id}`, "aria-label": `Story of ${event.event_id}`, onclick: () => story(event, ctx) }, "Story");
 
     function card(event) {
       const decides = event.status === "scheduled" && ctx.may("fleets");
@@ -116,7 +117,7 @@ export const maintenance = {
       const when = event.not_before ? [moment(event.not_before), scheduled ? ` (${left > 0 ? `in ${span(left * 1000)}` : "passed"})` : ""] : "unknown";
       const button = (verb, text) => el("button", { type: "button", "data-keep": `${verb} ${event.event_id}`, "aria-label": `${text} ${event.event_id}`, onclick: () => decide(event, verb) }, text);
       return el("article", { class: "event", "data-event": event.event_id },
-        el("header", {}, el("b", {}, event.type), badge(status(event), COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, event.alarms.map((each) => badge(each, "bad")), el("span", { class: "acts" }, !decides || ["granted", "posted"].includes(event.approval?.state) ? null : button("approve", "Approve"), !decides || ["held", "posted"].includes(event.approval?.state) ? null : button("hold", "Hold"), tell(event))),
+        el("header", {}, el("b", {}, event.type), badge(status(event), COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, event.alarms.map((each) => badge(each, "bad")), el("span", { class: "acts" }, !decides || ["granted", "posted"].includes(event.approval?.state) ? null : button("approve", "Approve"), !decides || ["held", "posted"].includes(event.approval?.state) ? null : button("hold", "Hold"), storyOf(event))),
         el("p", {}, "NotBefore ", when, event.duration_s > 0 ? `, ${span(event.duration_s * 1000)} of impact` : "", event.resources.length ? [", on ", own(event.resources.join(", "))] : "", event.source === "User" ? ", requested by a user" : ""),
         el("p", { class: "phases" }, Object.entries(event.nodes).map(([node, at]) => el("span", { class: "label", title: at.reason ?? "" }, `${node} `, badge(at.phase.toLowerCase().replaceAll("_", " "), PHASES[at.phase] ?? ""), at.reason ? [" ", own(at.reason)] : ""))),
         callers(event),
@@ -154,7 +155,7 @@ export const maintenance = {
         sum.replaceChildren(`${plural(agents.length, "agent")}, ${plural(opened.length, "open event")}${more && ended.length === 0 ? " and more" : ""}. `, out.length ? badge(`out of service: ${out.join(", ")}`, "warn") : "", " ", alarms.size ? badge([...alarms].join(", "), "bad") : "");
         list.replaceChildren(...opened.slice(0, cards).map(card),
           ...(opened.length > cards ? [el("button", { type: "button", class: "further", "data-keep": "more", onclick: () => { cards = Infinity; refresh(); } }, `Show ${count(opened.length - cards)} more`)] : []), ...(ended.length ? [el("h3", {}, "Finished"),
-          table("Finished events", ["type", "status", "nodes", "ended", "lasted", "alarms", ""], ended.map((event) => [el("span", { title: event.event_id }, event.type, event.rehearsal ? " (rehearsal)" : ""), badge(status(event), COLOURS[event.status]), Object.keys(event.nodes).join(", "), moment(event.ended), span(event.impact.lasted_ms), event.alarms.join(", "), tell(event)])),
+          table("Finished events", ["type", "status", "nodes", "ended", "lasted", "alarms", ""], ended.map((event) => [el("span", { title: event.event_id }, event.type, event.rehearsal ? " (rehearsal)" : ""), badge(status(event), COLOURS[event.status]), Object.keys(event.nodes).join(", "), moment(event.ended), span(event.impact.lasted_ms), event.alarms.join(", "), storyOf(event)])),
           ...ended.filter((event) => event.probe && Object.keys(event.probe.phases).length).slice(0, MEASURED).map((event) => el("article", { class: "event", "data-event": event.event_id },
             el("header", {}, el("b", {}, event.type), badge(status(event), COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, own(Object.keys(event.nodes).join(", "))), callers(event), el("p", { class: "dim" }, el("code", {}, event.event_id))))] : []));
       },

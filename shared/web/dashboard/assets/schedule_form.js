@@ -2,16 +2,17 @@
 
 import { Refused, call, enc } from "./api.js";
 import { bodyOf, copyAs, puts } from "./copy.js";
-import { byId, el, open, own, table, tell } from "./dom.js";
-import { Entry, channelBody, channelFields, conflictNote, given, payloadField, refusal, sentenceOf, suggestions } from "./form.js";
+import { byId, el, isShown, open, own, table, tell } from "./dom.js";
+import { Entry, askOver, channelBody, channelFields, given, payloadField, refusal, sentenceOf, suggestions, timeOf } from "./form.js";
 import { NotJson, member, pretty } from "./json.js";
-import { HERE, changeText, distance, duration, isZone, offsetText, textIn, timeIn, valueIn, zones } from "./times.js";
+import { HERE, changeText, distance, duration, isZone, offsetText, textIn, valueIn, zones } from "./times.js";
 
 const COMING = 10; // occurrences of the preview
 const NEAR = 40 * 86_400_000; // ms between two occurrences, with one change of the clock at most
 const PAUSE = 350; // ms without typing before the preview is loaded
 /** Members that change while a schedule runs: they are no part of its content. */
 const RUNNING = ["next", "last", "missed", "skipped", "revision"];
+const ID = /^[A-Za-z0-9_:@~-]+$/;
 const EMPTY = '{\n  "job": "report"\n}';
 const CRONS = [["Every hour", "0 * * * *"], ["Every day 09:00", "0 9 * * *"], ["Workdays 09:00", "0 9 * * MON-FRI"], ["First of the month", "0 6 1 * *"]];
 
@@ -72,7 +73,13 @@ function livePreview(ctx, rule, refuse) {
     }
   }
   function update(now = false) {
-    const made = rule();
+    let made = null;
+    try {
+      made = rule();
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      refuse(error);
+    }
     const sent = made && JSON.stringify(made);
     if (sent === shown) return;
     shown = sent;
@@ -95,17 +102,18 @@ function timeField(entry, name, label, at, zone) {
   return {
     ...field,
     text() {
-      if (!field.input.value) return undefined;
-      return at && field.input.value === value && zone() === first ? at : new Date(timeIn(field.input.value, zone()).at).toISOString();
+      if (!field.input.value && !field.input.validity.badInput) return undefined;
+      return at && field.input.value === value && zone() === first ? at : new Date(timeOf(field, `/${name}`, zone()).at).toISOString();
     },
   };
 }
 
 /**
  * Open the form of a schedule. `found`: the schedule as it was read, with its text and entity tag; null for a new one. `done(schedule)` is
- * called once it is stored, `back(schedule)` by the button Back.
+ * called once it is stored; `show(schedule)` opens a schedule: then, if the form is still open, and by the button Back.
  */
-export function scheduleForm(ctx, found, done, back = null) {
+export function scheduleForm(ctx, found, done, show) {
+  ctx = ctx.pinned();
   const old = found?.data ?? null;
   const raw = found ? member(found.text, "payload") : undefined;
   let tag = found?.etag;
@@ -177,13 +185,13 @@ export function scheduleForm(ctx, found, done, back = null) {
       return { missing: error.detail ?? error.message };
     }
   } });
-  function show() {
+  function arrange() {
     cron.box.hidden = zone.box.hidden = quick.hidden = !byCron();
     every.box.hidden = byCron();
     for (const each of [start, end]) each.hint.textContent = `On the clock of ${clock()}.`;
   }
   entry.changed = () => {
-    show();
+    arrange();
     copied.update();
     preview.update();
   };
@@ -192,45 +200,47 @@ export function scheduleForm(ctx, found, done, back = null) {
     el("details", { class: "more" }, el("summary", {}, "More: start and end, days without, overlap, catch-up, callbacks"),
       el("div", { class: "pair" }, start.box, end.box, dates.box, calendars.box, once.box, overlap.box, policy.box, within.box, jitter.box, key.box, channels.delivered.box, channels.dead.box)),
     copied.root, held, entry.note, entry.buttons);
-  if (back) entry.buttons.append(el("button", { type: "button", onclick: () => back(old) }, "Back"));
+  if (old) entry.buttons.append(el("button", { type: "button", onclick: () => show(old) }, "Back"));
   open(old ? ["Edit ", own(old.id)] : "New schedule", entry.root);
   byId("details").classList.add("wide");
   (old ? cron.box.hidden ? every : cron : id).input.focus();
-  show();
+  arrange();
   preview.update(true);
 
+  let lost = ""; // the id of a new schedule whose last attempt had no answer
   async function send() {
-    if (!text(id)) throw refusal("/id", "an id is missing, such as nightly");
-    const path = `v1/schedules/${enc(text(id))}`;
+    const name = text(id);
+    if (!name) throw refusal("/id", "an id is missing, such as nightly");
+    if (!ID.test(name)) throw refusal("/id", "an id has only A-Z a-z 0-9 _ - : @ ~, such as nightly");
+    const path = `v1/schedules/${enc(name)}`;
     const sent = bodyOf(body());
     held.replaceChildren();
-    if (!old) {
-      // A form for a new schedule must not replace one that has the id by chance.
-      const { status } = await call("PUT", path, { query: { ...ctx.query, dry_run: "true" }, raw: sent, whole: true });
-      if (status === 200) throw refusal("/id", "there is a schedule with this id already; choose another id, or edit that schedule");
-    }
     let data;
     try {
-      data = await call("PUT", path, { query: ctx.query, raw: sent, match: tag });
+      // A form for a new schedule must not replace one that has the id by chance, or that another page has just created.
+      data = await call("PUT", path, { query: ctx.query, raw: sent, match: tag, creates: !old });
     } catch (error) {
-      if (error.status !== 412) throw error;
-      return conflict(path);
+      if (error.status === 412) return old ? conflict(path) : taken(path);
+      if (!old && error.unsure) lost = name;
+      throw error;
     }
     tell(`${data.id} is stored.`);
     done(data);
+    if (isShown(entry.root)) show(data);
+  }
+
+  /** Say that the id of a new schedule is taken, and offer to look at that schedule. */
+  async function taken(path) {
+    const why = lost && lost === text(id) ? "there is a schedule with this id now: your first attempt, whose answer was lost, may have stored it" : "there is a schedule with this id already; choose another id, or edit that schedule";
+    const there = await call("GET", path, { query: ctx.query });
+    held.replaceChildren(el("p", { class: "actions" }, el("button", { type: "button", onclick: () => show(there) }, "Show that schedule")));
+    throw refusal("/id", why);
   }
 
   /** Show what has changed since the schedule was read: load it, or save over it. */
   async function conflict(path) {
     const now = await call("GET", path, { query: ctx.query, whole: true });
-    const over = el("button", { type: "button", onclick: () => {
-      tag = now.etag;
-      held.replaceChildren();
-      entry.root.requestSubmit();
-    } }, "Save my content over it");
-    const note = conflictNote(old, now.data, RUNNING, el("button", { type: "button", class: "primary", onclick: () => scheduleForm(ctx, now, done, back) }, "Load it"), over);
-    held.replaceChildren(note);
-    note.focus();
+    askOver(entry, held, { before: old, now, ignored: RUNNING, mine: "content", load: () => scheduleForm(ctx, now, done, show), save: (etag) => (tag = etag) });
   }
 }
 

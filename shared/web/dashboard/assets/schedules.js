@@ -1,10 +1,11 @@
 // The view of schedules: their next occurrences and their state; new ones, and changes of those that there are.
 
-import { Refused, all, call, enc, present } from "./api.js";
+import { Refused, all, call, enc, newId, present, repeatable } from "./api.js";
 import { copyAs, reads } from "./copy.js";
-import { badge, byId, chosenTime, confirm, count, el, facts, field, folded, localValue, moment, open, own, plural, problem, table, tell } from "./dom.js";
+import { asking, badge, byId, chosenTime, confirm, count, el, facts, field, folded, localValue, moment, open, own, plural, problem, table, tell } from "./dom.js";
 import { member, pretty } from "./json.js";
 import { likeSchedule, occurrencesTable, scheduleForm } from "./schedule_form.js";
+import { duration } from "./times.js";
 
 const STEP = 100; // schedules shown at first, and added by each press of the button
 const COMING = 10; // next occurrences in the dialog
@@ -19,10 +20,17 @@ function state(schedule) {
 
 const path = (schedule) => `v1/schedules/${enc(schedule.id)}`;
 
-/** Show why a schedule could not be read before an action. */
-function refused(error) {
-  if (!(error instanceof Refused)) throw error;
-  open("Not possible", el("p", { class: "note wrong", role: "alert" }, problem(error)));
+/** Read a schedule before an action, and act unless a person has meanwhile turned to something else. */
+async function read(ctx, schedule, act) {
+  const wanted = asking();
+  try {
+    const found = await call("GET", path(schedule), { query: ctx.query, whole: true });
+    if (wanted()) act(found);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    if (wanted()) open("Not possible", el("p", { class: "note wrong", role: "alert" }, problem(error)));
+    else tell(`${schedule.id}: ${problem(error)}`);
+  }
 }
 
 /** Ask before a pause, because its occurrences are dropped; a resume is carried out at once. */
@@ -39,8 +47,9 @@ function turn(ctx, schedule, changed) {
 
 /** Ask before one more event. */
 function trigger(ctx, schedule, changed) {
+  const id = newId();
   confirm(`Trigger ${schedule.id}`, "One more event with the schedule's content is delivered now.", "Deliver one event now", async () => {
-    const event = await call("POST", `${path(schedule)}/trigger`, { query: ctx.query });
+    const event = await repeatable(call("POST", `${path(schedule)}/trigger`, { query: ctx.query, body: { id } }));
     tell(`Event ${event.id} is due now.`);
     changed();
   });
@@ -48,39 +57,32 @@ function trigger(ctx, schedule, changed) {
 
 /** Ask for the range of a backfill. */
 function backfill(ctx, schedule, changed) {
+  const id = newId();
   const [from, to] = [field("From", { type: "datetime-local", step: 1, required: true }), field("Before", { type: "datetime-local", step: 1, required: true, value: localValue(new Date(present()).toISOString()) })];
   const spread = field("Spread over", { placeholder: "PT1H; empty: all at once", maxLength: 20 });
   confirm(`Backfill ${schedule.id}`, "Each occurrence in the range gets an event now, whether it fired then or not: at most 1,000.", "Create the events", async () => {
-    const made = await call("POST", `${path(schedule)}/backfill`, { query: ctx.query, body: { from: chosenTime(from.input), to: chosenTime(to.input), ...(spread.input.value.trim() ? { spread: spread.input.value.trim() } : {}) } });
-    tell(`${plural(made.created, "event")} created.`);
+    const made = await repeatable(call("POST", `${path(schedule)}/backfill`, { query: ctx.query, body: { id, from: chosenTime(from.input), to: chosenTime(to.input), ...(spread.input.value.trim() ? { spread: duration(spread.input.value) } : {}) } }));
+    tell(`${plural(made.created, "event")} created${made.existing ? `; ${count(made.existing)} there already` : ""}.`);
     changed();
   }, from.box, to.box, spread.box);
 }
 
 /** Change the content in a form of its own, and come back. */
-async function edit(ctx, schedule, changed) {
-  const found = await call("GET", path(schedule), { query: ctx.query, whole: true });
-  const show = (each) => showSchedule(ctx, each, changed);
-  scheduleForm(ctx, found, (stored) => {
-    changed();
-    if (byId("details").open) show(stored);
-  }, show);
-}
+const edit = (ctx, schedule, changed) => read(ctx, schedule, (found) => scheduleForm(ctx, found, changed, (each) => showSchedule(ctx, each, changed)));
 
 /** Ask before a schedule is deleted, as it was shown: another content is not deleted by mistake. */
-async function remove(ctx, schedule, changed) {
-  const { etag } = await call("GET", path(schedule), { query: ctx.query, whole: true });
+const remove = (ctx, schedule, changed) => read(ctx, schedule, ({ etag }) => {
   const keep = field("Deliver overdue occurrences all the same", { type: "checkbox" });
   confirm(`Delete ${schedule.id}`, "No later occurrence is delivered. This cannot be undone; a delivery in progress goes on.", "Delete the schedule", async () => {
     await call("DELETE", path(schedule), { query: { ...ctx.query, overdue: keep.input.checked ? "keep" : "" }, match: etag });
     tell(`${schedule.id} is deleted.`);
     changed();
   }, keep.box);
-}
+});
 
 /** Return buttons for what may be done with a schedule. */
 function acts(ctx, schedule, changed) {
-  const button = (name, doing) => el("button", { type: "button", "data-keep": `${doing.name} ${schedule.id}`, "aria-label": `${name} ${schedule.id}`, onclick: () => Promise.resolve(doing(ctx, schedule, changed)).catch(refused) }, name);
+  const button = (name, doing) => el("button", { type: "button", "data-keep": `${doing.name} ${schedule.id}`, "aria-label": `${name} ${schedule.id}`, onclick: () => doing(ctx.pinned(), schedule, changed) }, name);
   return [button(schedule.paused ? "Resume" : "Pause", turn), button("Edit", edit), button("Trigger", trigger), button("Backfill", backfill), button("Delete", remove)];
 }
 
@@ -89,6 +91,7 @@ const channels = (schedule) => own((schedule.channels ?? [schedule.channel]).joi
 
 /** Open a dialog with everything that is known of a schedule, and its next occurrences. */
 async function showSchedule(ctx, schedule, changed) {
+  ctx = ctx.pinned();
   const next = el("div", {}, el("p", { class: "note" }, "Loading …"));
   const skipped = el("span", {});
   const rest = el("div", {});
@@ -116,10 +119,8 @@ async function showSchedule(ctx, schedule, changed) {
 
 /** Open the form of a new schedule, and then the schedule. */
 function newSchedule(ctx) {
-  scheduleForm(ctx, null, (stored) => {
-    ctx.acted();
-    if (byId("details").open) showSchedule(ctx, stored, ctx.acted);
-  });
+  const mine = ctx.pinned();
+  scheduleForm(mine, null, ctx.acted, (each) => showSchedule(mine, each, ctx.acted));
 }
 
 export const schedules = {

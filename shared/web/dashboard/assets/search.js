@@ -51,6 +51,8 @@ export const search = {
       submitted.preventDefault();
       showEvent(ctx, id.input.value.trim(), () => ctx.acted());
     });
+    // Spaces alone are no id, and a pattern names the place before anything is asked.
+    Object.assign(id.input, { pattern: ".*\\S.*", title: "The id of an event, such as order-17" });
     const fields = {
       state: field("State", {}, "select", el("option", { value: "" }, "any"), Object.keys(STATES).map((state) => el("option", { value: state }, state))),
       channel: field("Channel", { maxLength: 40, spellcheck: false }),
@@ -86,7 +88,10 @@ export const search = {
     };
     // On a phone, the list comes first.
     const filters = el("details", { open: !matchMedia("(max-width: 620px)").matches }, el("summary", {}, "Filters"), many);
-    const create = el("button", { type: "button", class: "primary", onclick: () => newEvent(ctx, ctx.acted, (made) => showEvent(ctx, made, ctx.acted)) }, "New event");
+    const create = el("button", { type: "button", class: "primary", onclick: () => {
+      const mine = ctx.pinned();
+      newEvent(mine, ctx.acted, (made) => showEvent(mine, made, ctx.acted));
+    } }, "New event");
     return el("div", { class: "tools" }, ctx.may("events") && el("p", { class: "new" }, create), one, filters);
   },
   async load(ctx, signal) {

@@ -1,15 +1,13 @@
 // A test of a channel: a real event, and the receiver's answer to it as soon as it comes.
 
-import { Refused, call, enc } from "./api.js";
-import { el, facts, open, own, plural, problem, say, sentence, span, tell } from "./dom.js";
+import { Refused, call, enc, newId, pause, repeatable } from "./api.js";
+import { el, facts, isShown, open, own, plural, problem, say, sentence, span, tell } from "./dom.js";
 import { showEvent } from "./event.js";
 
 const POLL = 500; // ms between two reads of the event
 const LONGEST = 90_000; // ms after which the page stops reading: longer than a channel's longest time-out
 const EXPIRES = "PT10M"; // a test that waits for a blocked channel ends after this time
 const WAITS = ["queued", "scheduled", "firing"];
-
-const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 /** Return the result of a test as a sentence, and true if it is good; null while there is none. */
 function verdict(event) {
@@ -52,7 +50,8 @@ export function sendTest(ctx, channel, blocked) {
   open(`Send a test to ${channel}`, form, note, found, acts);
   payload.focus();
 
-  const shown = () => note.isConnected;
+  const shown = () => isShown(note);
+  let unsure = null; // the id and the payload of a test that may be stored
   function report(text, kind = "") {
     note.className = `note ${kind}`;
     note.textContent = text;
@@ -109,8 +108,10 @@ export function sendTest(ctx, channel, blocked) {
     button.disabled = true;
     found.replaceChildren();
     report("Sending …");
+    if (unsure?.payload !== payload.value) unsure = { id: `~${newId()}`, payload: payload.value };
     try {
-      const made = await call("POST", "v1/events", { query, body: { channel, delay: "PT0S", expires: EXPIRES, payload: body } });
+      const made = await repeatable(call("POST", "v1/events", { query, body: { id: unsure.id, channel, delay: "PT0S", expires: EXPIRES, payload: body } }));
+      unsure = null;
       if (shown()) acts.replaceChildren(link(made.id), el("button", { type: "button", onclick: () => stop(made.id) }, "Cancel the test"));
       await follow(made.id);
     } catch (error) {

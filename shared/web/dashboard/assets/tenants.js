@@ -1,9 +1,11 @@
 // The view of all tenants, for an admin key: those that need a person, the worst first. A click shows the tenant.
 
-import { call } from "./api.js";
+import { overview } from "./api.js";
 import { badge, clock, count, el, own, plural, seconds, table } from "./dom.js";
 
-const PAGE = 50; // tenants shown at first, and added by each press of the button
+const PAGE = 50; // tenants shown at first
+/** Return the number of tenants that the next press adds: as many as are shown, so that thousands need few presses. */
+const step = (items) => Math.max(PAGE, items.length);
 const COLOURS = { urgent: "bad", soon: "warn", later: "", none: "good" };
 const STATES = { paused: "paused", "breaker-open": "circuit breaker open", "breaker-half-open": "circuit breaker half-open" };
 
@@ -21,7 +23,7 @@ function needs(each) {
 
 export const tenants = {
   id: "tenants", title: "All tenants", view: "tenants", needs: "admin", every: () => 10_000,
-  load: (ctx, signal) => call("GET", "v1/tenant-overview", { query: { limit: ctx.tenantsShown ?? PAGE }, signal }),
+  load: (ctx, signal) => overview("v1/tenant-overview", {}, signal, ctx.tenantsShown ?? PAGE),
   still: (data) => JSON.stringify(data),
   empty: ({ tenants: number }) => (number ? null : "There are no tenants yet. Create one: tocsin tenants put NAME"),
   build(body, ctx, refresh) {
@@ -43,7 +45,7 @@ export const tenants = {
           ...(concerned && quiet ? [" ", badge(`${count(quiet)} quiet`, "good")] : []), ` Counted at ${clock(seconds(at), true)}.`,
           incomplete ? " Not everything could be counted: some figures are not exact." : "");
         list.replaceChildren(table("Tenants", ["tenant", "urgency", "needs", "retrying", "open"], items.map(row)),
-          next ? el("button", { type: "button", class: "further", "data-keep": "more", onclick: () => { ctx.tenantsShown = Math.min(1000, items.length + PAGE); refresh(); } }, `Show ${count(Math.min(PAGE, number - items.length))} more`) : "");
+          next ? el("button", { type: "button", class: "further", "data-keep": "more", onclick: () => { ctx.tenantsShown = items.length + step(items); refresh(); } }, `Show ${count(Math.min(step(items), number - items.length))} more`) : "");
       },
     };
   },

@@ -4,6 +4,7 @@ import { present } from "./api.js";
 import { el, span } from "./dom.js";
 
 const DAY = 86_400_000;
+const LONGEST = 1e15; // ms, 31,688 years: longer ones are written as this one, which the service refuses in the same way
 const UNITS = { ms: 1, s: 1000, sec: 1000, m: 60_000, min: 60_000, h: 3_600_000, d: DAY, w: 7 * DAY };
 const ISO = /^P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:[.,]\d{1,3})?)S)?)?$/;
 
@@ -21,7 +22,7 @@ export function duration(text) {
   if (!/^(?:\d+(?:\.\d+)?\s*(?:ms|sec|s|min|m|h|d|w)\s*)+$/.test(plain)) return plain.toUpperCase().startsWith("P") ? plain.toUpperCase() : plain;
   let ms = 0;
   for (const [, value, unit] of plain.matchAll(/(\d+(?:\.\d+)?)\s*(ms|sec|s|min|m|h|d|w)/g)) ms += Number(value) * UNITS[unit];
-  return isoDuration(Math.round(ms));
+  return isoDuration(Math.min(Math.round(ms), LONGEST));
 }
 
 /** Return ms as an ISO 8601 duration in days, hours, minutes and seconds. */
