@@ -110,6 +110,8 @@ def check_receiver(
     plan = CheckPlan(timeout=timeout, rate=rate, late=late, idle=min(IDLE, late), largest=largest)
     egress = _egress(local=local, allow=allow or ())
     made = _requests(url, key, egress, method, header or (), timeout, seed)
+    if count_url:
+        _check_count(count_url, url)
     if print_token:
         typer.echo(requests.token_of(key, url))
         return
@@ -123,7 +125,7 @@ def check_receiver(
         ours = run.ReceiverRun(endpoint, made, body, seen, plan, _progress(activity))
         await _prepare(endpoint, ours, made, key, url, i_own_it=i_own_it)
         if count_url:
-            counter = _endpoint(_count_address(count_url, url), egress)
+            counter = _endpoint(count_url.replace("{id}", "x"), egress)
             await _resolve(counter)
             ours.count_at(counter, count_url)
         most = requests_of(chosen, token=seen.owner == OWN_TOKEN, counted=bool(count_url))
@@ -156,11 +158,12 @@ def _secret(given: str) -> str:
 
     # While a secret is rotated, the variable holds two: any of them is right.
     found = (given or os.environ.get(SECRET_VARIABLE, "")).split()
-    advice = f"Set {SECRET_VARIABLE} to the secret that the endpoint verifies with, such as whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw."
+    advice = f"Set {SECRET_VARIABLE} to the secret that the endpoint verifies with: whsec_ and base64."
     if not found:
         raise _usage("there is no secret", SECRET_VARIABLE, advice)
     try:
-        signing.secret_bytes(found[0])
+        for each in found:
+            signing.secret_bytes(each)
     except ValueError as error:
         raise _usage(f"the secret is {error}", "--secret" if given else SECRET_VARIABLE, advice) from None
     return found[0]
@@ -244,21 +247,18 @@ def _endpoint(url: str, egress: Egress) -> Endpoint:
     return Endpoint(url, egress)
 
 
-def _count_address(count_url: str, url: str) -> str:
-    """Return an address of the count. Raises `CommandFailed` unless it is one of the endpoint's host."""
+def _check_count(count_url: str, url: str) -> None:
+    """Raise `CommandFailed` unless the count's address has the endpoint's host."""
     from yarl import URL
 
     try:
         found, own = URL(count_url.replace("{id}", "x"), encoded=True), URL(url, encoded=True)
-        fits = found.scheme in ("http", "https") and found.raw_host == own.raw_host and bool(found.raw_host) and found.port
-        fits = fits and not any(sign.isspace() or not sign.isprintable() or not sign.isascii() for sign in count_url)
+        fits = found.scheme in ("http", "https") and found.raw_host == own.raw_host and bool(found.port)
     except ValueError:
         fits = False
-    if not fits:
-        raise _usage(
-            "the count is not at the endpoint's host", "--count-url", "Give a URL with the same host, such as https://HOST/done?event={id}."
-        )
-    return str(found)
+    if not fits or any(sign.isspace() or not sign.isprintable() or not sign.isascii() for sign in count_url):
+        advice = "Give a URL with the same host, such as https://HOST/done?event={id}."
+        raise _usage("the count is not at the endpoint's host", "--count-url", advice)
 
 
 async def _resolve(endpoint: Endpoint) -> None:
