@@ -187,18 +187,12 @@ class Link:
         whole = reader.complete and not reader.cut
         return Received(seen, fields, bytes(reader.kept), whole, wall, wall_after)
 
-    async def watch(self, seconds: float) -> float | None:
-        """Leave the connection unused. Return the seconds until the other side closed it or sent something; None if it did neither."""
+    async def watch(self) -> float:
+        """Wait, with the connection unused, until the other side closes it or sends something. Return the seconds until then."""
         began = time.monotonic()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._reader.read(1)
-        except TimeoutError:
-            return None
-        except OSError:
-            # It was reset, which ends it too.
-            self.open = False
-        self.open = False
+        with contextlib.suppress(OSError):
+            # It may also be reset, which ends it too.
+            await self._reader.read(1)
         self.close()
         return time.monotonic() - began
 

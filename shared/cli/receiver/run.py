@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
@@ -75,7 +76,8 @@ class ReceiverRun:
             async with asyncio.timeout(self._plan.total + late):
                 kept = await self._first()
                 began = time.monotonic()
-                idle = asyncio.create_task(self._leave(kept)) if Check.IDLE in checks else None
+                # Watched until the delivery over it: it may be closed at any moment.
+                idle = asyncio.create_task(kept.watch()) if Check.IDLE in checks and kept.open else None
                 try:
                     for check in Check:
                         if check in checks and check not in (Check.LATE, Check.IDLE):
@@ -83,8 +85,7 @@ class ReceiverRun:
                             await self._run_check(check)
                     if idle is not None:
                         self._progress("leaving a connection unused")
-                        await idle
-                        await self._idle(kept)
+                        await self._idle(kept, idle, began)
                     if Check.LATE in checks:
                         self._progress("waiting for the late retry")
                         await asyncio.sleep(max(0.0, began + late - time.monotonic()))
@@ -108,8 +109,11 @@ class ReceiverRun:
         link = await self._open()
         try:
             await self._deliver_first(link)
-            if link.open and await link.watch(_CLOSES_AT_ONCE) is not None:
-                self.seen.closed_at_once = True
+            if link.open:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_CLOSES_AT_ONCE):
+                        await link.watch()
+                        self.seen.closed_at_once = True
             if link.open:
                 await self._deliver("second", over=link)
             if not link.open:
@@ -200,15 +204,16 @@ class ReceiverRun:
         pieces = wire.pieces(PIECES)
         await self._send("slow", [wire], pieces=pieces, pause=self._plan.pieces / max(1, len(pieces) - 1))
 
-    async def _leave(self, link: Link) -> None:
-        """Leave the connection unused. One request at a time may use it, and none does meanwhile."""
-        if link.open:
-            closed = await link.watch(self._plan.idle)
-            self.seen.idle = IdleConnection(closed, self._plan.idle)
-
-    async def _idle(self, link: Link) -> None:
-        if link.open:
-            await self._deliver("idle", over=link)
+    async def _idle(self, link: Link, watching: asyncio.Task[float], began: float) -> None:
+        """Send a delivery over the connection once it was unused for long enough, unless the receiver has closed it."""
+        await asyncio.wait({watching}, timeout=max(0.0, began + self._plan.idle - time.monotonic()))
+        self.seen.idle = IdleConnection(waited=time.monotonic() - began)
+        if watching.done():
+            self.seen.idle.closed_after = watching.result()
+            return
+        watching.cancel()
+        await asyncio.wait({watching})
+        await self._deliver("idle", over=link)
 
     async def _deliver(self, name: str, *, body: bytes | None = None, attempt: int = 1, of: str = "", over: Link | None = None) -> Observed:
         """Send a valid delivery, and return its answer. of: the step whose event is delivered again."""
