@@ -51,8 +51,9 @@ _TIMEOUT_HELP: Final = "Time limit of an answer in seconds, as the channel has i
 _RATE_HELP: Final = "Requests in a second at most, on average."
 _LATE_HELP: Final = "Time in seconds until the late retry."
 _LARGEST_HELP: Final = "Size in bytes of the largest payload of your events."
-_ONLY_HELP: Final = "Run this check alone, besides two valid deliveries. May be repeated."
+_ONLY_HELP: Final = f"Run this check alone, besides two valid deliveries: {', '.join(Check)}. May be repeated."
 _SEED_HELP: Final = "Text in the ids of the events, so that a run can be repeated with the same ids. By default a new one."
+_AGAIN_HELP: Final = "Only check that the receiver still knows the events of an earlier run with this --seed, as after a restart."
 _STRICT_HELP: Final = "Also exit with code 1 for lines that are look or unseen."
 
 
@@ -63,7 +64,7 @@ def register(app: typer.Typer) -> None:
 
 def check_receiver(
     url: Annotated[str, typer.Argument(help=_URL_HELP)],
-    secret: Annotated[str, typer.Option("--secret", help=_SECRET_HELP, show_default=False)] = "",
+    secret: Annotated[str, typer.Option("--secret", metavar="TEXT", help=_SECRET_HELP, show_default=False)] = "",
     i_own_it: Annotated[bool, typer.Option("--i-own-it", help=_OWN_HELP)] = False,
     print_token: Annotated[bool, typer.Option("--print-token", help=_TOKEN_HELP)] = False,
     local: Annotated[bool, typer.Option("--local", help=_LOCAL_HELP)] = False,
@@ -76,8 +77,9 @@ def check_receiver(
     rate: Annotated[float, typer.Option("--rate", min=0.1, max=50, metavar="N", help=_RATE_HELP)] = 10.0,
     late: Annotated[float, typer.Option("--late", min=0, max=3_600, metavar="SECONDS", help=_LATE_HELP)] = 16.0,
     largest: Annotated[int, typer.Option("--largest", min=1, max=256 * 1024, metavar="N", help=_LARGEST_HELP)] = 256 * 1024,
-    only: Annotated[list[Check] | None, typer.Option("--only", help=_ONLY_HELP, show_default=False)] = None,
+    only: Annotated[list[Check] | None, typer.Option("--only", metavar="NAME", help=_ONLY_HELP, show_default=False)] = None,
     seed: Annotated[str, typer.Option("--seed", metavar="TEXT", help=_SEED_HELP, show_default=False)] = "",
+    again: Annotated[bool, typer.Option("--again", help=_AGAIN_HELP)] = False,
     strict: Annotated[bool, typer.Option("--strict", help=_STRICT_HELP)] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs, one document a line.")] = False,
 ) -> None:
@@ -102,12 +104,14 @@ def check_receiver(
     except ImportError as missing:
         raise CommandFailed(f"tocsin check-receiver needs {missing.name}", advice=_INSTALL) from None
     key = _secret(secret)
+    if again and (not seed or only):
+        raise _usage("--again needs the --seed of an earlier run, and has no other checks", "--again", "Add --seed, and leave --only out.")
     seed = _seed(seed)
-    chosen = tuple(only or Check)
+    chosen = () if again else tuple(only or Check)
     body = _payload(payload)
     if len(body) > largest:
         raise _usage("the payload is larger than --largest", "--payload", "Give a smaller payload, or a larger --largest.")
-    plan = CheckPlan(timeout=timeout, rate=rate, late=late, idle=min(IDLE, late), largest=largest)
+    plan = CheckPlan(timeout=timeout, rate=rate, late=late, idle=min(IDLE, late), largest=largest, again=again)
     egress = _egress(local=local, allow=allow or ())
     made = _requests(url, key, egress, method, header or (), timeout, seed)
     if count_url:

@@ -39,6 +39,19 @@ def duplicates(seen: ReceiverSeen, checks: Collection[Check]) -> Iterator[Line]:
     yield from _same_payload(seen)
 
 
+def again_line(seen: ReceiverSeen) -> Line:
+    """Return the line about events of an earlier run with the same seed."""
+    effects = [seen.effects("delivery"), seen.effects(_second(seen))]
+    figures = {"effects": effects}
+    if None in effects:
+        return _blind("again")
+    if any(effects):
+        means = "The receiver does not know the events of an earlier run. After a restart, it does the work of a late retry again."
+        do = f"{_STORE} Was the run before made with the same --seed?"
+        return Line("again", "bad", "the work of an earlier run was done again", means, do, figures)
+    return Line("again", "ok", "both events of an earlier run are still known", figures=figures)
+
+
 def _effects_of(seen: ReceiverSeen, step: str) -> int | None:
     """Return the effects of a step; None if they cannot be seen, or nothing at all had an effect."""
     if seen.effects("delivery") == 0 and seen.effects(_second(seen)) == 0:
@@ -139,7 +152,8 @@ def _same_payload(seen: ReceiverSeen) -> Iterator[Line]:
     """Yield a line about a second event with the same payload."""
     name = _second(seen)
     answer, effects = seen.first(name), seen.effects(name)
-    if answer is None or not answer.accepted or effects is None or (seen.effects_counted("delivery") == 0 and not effects):
+    if answer is None or not answer.accepted or effects is None or (seen.effects("delivery") == 0 and not effects):
+        # Nothing had an effect, so the second event shows nothing of its own.
         return
     if effects == 0 and "second again" in seen.steps and (seen.effects("second") or 0) > 0:
         effects = 1
@@ -168,6 +182,12 @@ def _effects(seen: ReceiverSeen) -> Iterator[Line]:
         yield Line("effect", "look", f"the count changed{lag}, behind the answer", means, do, {"lag_s": step.lag})
     elif step.done > 0:
         yield Line("effect", "ok", "the work was done when the answer came")
-    elif step.first.accepted and not seen.effects(_second(seen)):
+    elif step.first.accepted and not step.first.duplicate and not seen.effects(_second(seen)):
         means = "The count did not change with accepted deliveries: they are not worked on, later than this, or counted elsewhere."
-        yield Line("effect", "bad", "the count did not change", means, "Check --count-url, and the endpoint's log.")
+        yield Line(
+            "effect",
+            "bad",
+            "the count did not change",
+            means,
+            "Check --count-url, the endpoint's log, and that --seed was not used before.",
+        )

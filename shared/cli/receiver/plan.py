@@ -84,6 +84,8 @@ class CheckPlan:
     """Time from an answer until the count is read again."""
     longest_settle: float = 5.0
     """The same for the first delivery, whose count is read until it changes."""
+    again: bool = False
+    """True if the receiver should know the events from an earlier run."""
 
     @property
     def patience(self) -> float:

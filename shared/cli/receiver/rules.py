@@ -7,7 +7,7 @@ from typing import Final
 
 from ...core.readable import readable_duration
 from ..check_lines import Line, faults_of
-from .duplicate_rules import duplicates
+from .duplicate_rules import again_line, duplicates
 from .judging import ms_text, not_checked
 from .plan import Check, CheckPlan
 from .seen import ReceiverSeen
@@ -46,7 +46,7 @@ def judge(seen: ReceiverSeen, plan: CheckPlan, checks: Collection[Check]) -> lis
     for check in Check:
         if check in checks and check in by_check:
             lines.append(by_check[check](seen) or not_checked(str(check), seen))
-    lines += duplicates(seen, checks)
+    lines += [again_line(seen)] if plan.again else duplicates(seen, checks)
     if seen.stopped:
         lines.append(Line("run", "bad", seen.stopped, "The run ended before all checks.", "See the lines above, then run it again."))
     return lines
@@ -90,10 +90,10 @@ def _delivery(seen: ReceiverSeen, plan: CheckPlan) -> Iterator[Line]:
         return
     figures = {"status": first.status, "ms": round(first.ms)}
     if first.accepted:
-        if (effects := seen.effects("delivery")) == 0 and seen.first("second") is not None and seen.effects("second") != 0:
-            means = "The receiver says that it knew this event, or its count did not change. The same --seed was used before?"
-            do = "Run it without --seed. With --count-url: does it count this event?"
-            yield Line("delivery", "look", f"{first.text}, without an effect", means, do, {**figures, "effects": effects})
+        if not plan.again and seen.effects("delivery") == 0 and first.duplicate:
+            means = "The receiver says that it knew this event. The same --seed was used before, or it compares payloads instead of ids."
+            do = "Run it without --seed. To check that ids survive a restart, give --again."
+            yield Line("delivery", "look", f"{first.text}, without an effect", means, do, {**figures, "effects": 0})
             return
         yield Line("delivery", "ok", f"{first.text} in {ms_text(first.ms)}", figures=figures)
         return

@@ -127,7 +127,7 @@ class ReceiverRun:
         return link
 
     async def _deliver_first(self, link: Link) -> None:
-        first = await self._deliver("delivery", over=link)
+        first = await self._deliver("delivery", over=link, attempt=4 if self._plan.again else 1)
         if not first.accepted and first.status is not None and self._skew_ms(WRONG_CLOCK):
             self.seen.shift_ms = self._skew_ms(WRONG_CLOCK)
             first = await self._deliver("delivery by its clock", attempt=2, of="delivery")

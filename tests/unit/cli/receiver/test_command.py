@@ -89,12 +89,24 @@ def test_count_url_without_an_id_counts_all_effects(capsys: pytest.CaptureFixtur
 def test_same_seed_sends_the_same_ids_so_that_a_restarted_receiver_can_be_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
     receiver = Good()
     with running(receiver) as port:
+        words = (f"http://127.0.0.1:{port}/hook", "--local", "--seed", "s1")
+        assert run(capsys, *words, *FAST)[0] == 0
+        before = receiver.effects.copy()
+        code, out, _ = run(capsys, *words, "--again", "--json")
+        assert (code, receiver.effects) == (0, before)
+        assert {each["check"]: each["result"] for each in json.loads(out)["checks"]}["again"] == "ok"
+        receiver.known.clear()
+        code, out, _ = run(capsys, *words, "--again", "--json")
+    assert code == Exit.FAILED
+    assert [each["check"] for each in json.loads(out)["checks"] if each["result"] == "bad"] == ["again"]
+
+
+def test_same_seed_without_again_is_a_thing_to_know(capsys: pytest.CaptureFixture[str]) -> None:
+    with running(Good()) as port:
         words = (f"http://127.0.0.1:{port}/hook", "--local", *FAST, "--seed", "s1", "--json")
         assert run(capsys, *words)[0] == 0
-        before = receiver.effects.copy()
-        _, out, _ = run(capsys, *words)
-    assert receiver.effects == before
-    assert json.loads(out)["seed"] == "s1"
+        code, out, _ = run(capsys, *words)
+    assert code == 0 and [each["check"] for each in json.loads(out)["checks"] if each["result"] == "look"] == ["delivery"]
 
 
 @pytest.mark.parametrize("name", ["duplicates", "parallel", "slow", "idle"])
@@ -128,6 +140,8 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "count at another host": (("--count-url", "http://other.example/done"), "--count-url"),
     "count with a line break": (("--count-url", "http://127.0.0.1/done\r\nx: y"), "--count-url"),
     "seed": (("--seed", "a b"), "--seed"),
+    "again without a seed": (("--again",), "--again"),
+    "again with other checks": (("--again", "--seed", "s", "--only", "slow"), "--again"),
     "payload beyond the largest": (("--largest", "3"), "--payload"),
 }
 
