@@ -38,6 +38,7 @@ GROUPS: Final = {
     "imds-emulator": "node.emulator",
     "connections": "groups.connections",
     "check-deployment": "deployment.command",
+    "check-receiver": "receiver.command",
     "verify-trace": "groups.verify_trace",
     "completion": "groups.completion",
 }

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
-from ...core.readable import count_of
+from ..check_lines import Line, draw_lines, faults_of
 from ..commands import add_commands
 from ..exits import SIGNALLED, Exit
 from ..session import CommandSession
-from ..terminal.output import STYLES, duration_text
 
 if TYPE_CHECKING:
     from .plan import FlexPlan, Plan
-    from .rules import Line
     from .run import Run
     from .stage import Stage
 
@@ -80,7 +78,7 @@ def check_deployment(
             stage.close()
     lines = [*judge(seen, plan), *(judge_flex(seen, flex_plan) if flex and seen.probes else ())]
     _show(session, lines, run.seconds)
-    if any(line.result == "bad" for line in lines):
+    if faults_of(lines):
         raise typer.Exit(Exit.FAILED)
 
 
@@ -174,21 +172,8 @@ def _progress(session: CommandSession) -> Callable[[str], None]:
 
 
 def _show(session: CommandSession, lines: Sequence[Line], seconds: float) -> None:
-    faults = sum(line.result == "bad" for line in lines)
     if session.json:
         checks = [line.document() for line in lines]
-        session.emit({"url": session.app.url, "seconds": round(seconds), "faults": faults, "checks": checks})
+        session.emit({"url": session.app.url, "seconds": round(seconds), "faults": faults_of(lines), "checks": checks})
         return
-    screen = session.screen
-    screen.table(("check", "result", "found"), [(line.check, line.result, line.found) for line in lines])
-    for line in lines:
-        if line.result != "ok":
-            screen.gap()
-            screen.line(f"{line.result}: {line.check}: {line.found}", style=STYLES[line.result])
-            screen.fields({"  means": line.means, "  do": line.do})
-    screen.gap()
-    took = f"{duration_text(round(seconds) * 1000)}, {session.app.url}"
-    if faults:
-        screen.line(f"{count_of(faults, 'fault')} ({took})", style="red")
-    else:
-        screen.line(f"no fault was found ({took})", style="green")
+    draw_lines(session.screen, lines, seconds, session.app.url)

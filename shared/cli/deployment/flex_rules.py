@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ...core.readable import count_of, readable_duration
+from ..check_lines import Line, Result
 from .flex_run import CROWD, QUIET, ZERO, gap_kind
 from .plan import FlexPlan
-from .rules import AFTER_ANSWER, FAR, Line, Result, timer_age
+from .rules import AFTER_ANSWER, FAR, timer_age
 from .seen import Probe, Seen
 
 WARM_GAP: Final = 22.0

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ...core.readable import count_of, readable_duration
+from ..check_lines import Line, Result
 from .plan import Plan
 from .seen import Look, Probe, Seen
-
-type Result = Literal["ok", "look", "bad"]
 
 SILENT: Final = 90.0
 """Seconds from which a tick of the timer is old. It ticks each minute."""
@@ -22,24 +20,6 @@ CHANNEL: Final = "check"
 """Name of the channel of a run."""
 _OPERATIONS: Final = "docs/how-to/operations.md"
 _DISABLED: Final = "AzureWebJobs.{}.Disabled"
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """The judgement of one check. result: `bad` is a fault, `look` a thing to know. means, do: empty if the result is `ok`."""
-
-    check: str
-    result: Result
-    found: str
-    means: str = ""
-    do: str = ""
-    figures: Mapping[str, Any] = field(default_factory=dict)
-    """The same for programs."""
-
-    def document(self) -> dict[str, Any]:
-        """Return the line for programs."""
-        advice = {"means": self.means, "do": self.do} if self.means else {}
-        return {"check": self.check, "result": self.result, "found": self.found, **advice, **self.figures}
 
 
 class Bounds(NamedTuple):

@@ -47,6 +47,7 @@ ELSEWHERE = {
     "leases/server.py": "runs until it is ended; tests/integration/wheel runs it",
     "ingest/send.py": "tests/integration/client runs it",
     "-m bench": "takes minutes",
+    "check-receiver": "needs a receiver; tests/integration/cli runs it",
     "maintenance rehearse": "needs machines of a fleet; tests/integration/maintenance runs rehearsals",
 }
 """Part of a block -> the reason why the test does not run it."""

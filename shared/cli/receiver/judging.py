@@ -1,0 +1,35 @@
+"""What the rules of several checks share. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core.readable import readable_duration
+from ..check_lines import Line
+from .seen import Observed, ReceiverSeen
+
+
+def not_checked(name: str, seen: ReceiverSeen) -> Line:
+    """Return the line of a check that the run did not come to."""
+    return Line(name, "unseen", "not checked", "The run ended before it.", "Run the command again.")
+
+
+def verifies(seen: ReceiverSeen) -> bool:
+    """Return False if the receiver certainly accepted requests that nobody signed."""
+    found = [answer for name in ("forged", "unsigned") if (answer := seen.first(name)) is not None]
+    return not (found and all(answer.accepted for answer in found))
+
+
+def names(found: Sequence[tuple[str, Observed]]) -> str:
+    return ", ".join(f"{name}: {answer.text.removeprefix('answered ')}" for name, answer in found)
+
+
+def all_of(seen: ReceiverSeen, *names: str) -> list[tuple[str, Observed]] | None:
+    """Return the answers of steps by their names; None if the run did not come to all of them."""
+    found = [(name, answer) for name in names if (answer := seen.first(name)) is not None]
+    return found if len(found) == len(names) else None
+
+
+def ms_text(millis: float) -> str:
+    """Return milliseconds, as measured, for people."""
+    return readable_duration(round(millis))
