@@ -19,7 +19,7 @@ PAGES = {page.relative_to(ROOT / "docs").as_posix(): page.read_text() for page i
 NAV = [{"Start": ["a.md", {"B": "sub/b.md"}]}, {"More": ["c.md", {"Inner": [{"D": "d.md"}]}]}]
 SMALL = {
     "a.md": "# A\n\nThe **first** page, see [B](sub/b.md).\n",
-    "sub/b.md": "# `b` of [A](../a.md)\n\n```sh\necho '[x](y.md)'\n```\n\nRead [`a`](../a.md#a), `[n](l.md)`, [here](#part).\n![c](c.png)\n",
+    "sub/b.md": "# `b` of [A](../a.md)\n\n```sh\necho '[x](y.md)'\n```\n\nRead [`a`](../a.md#a), `[n](l.md)`, [e](#part).\n![c](c.png)\n",
     "c.md": "# C\n\n- a list\n\nThe prose comes second:\n",
     "d.md": "# D\n\nLast.\n",
 }
@@ -87,7 +87,7 @@ def test_a_line_about_a_page_is_its_first_prose_without_marks() -> None:
 
 def test_links_lead_from_the_root_and_code_stays_as_it_is() -> None:
     text = llms_txt.whole_text("N", "S", NAV, SMALL)
-    assert "Read [`a`](a.md#a), `[n](l.md)`, [here](sub/b.md#part).\n(c)" in text
+    assert "Read [`a`](a.md#a), `[n](l.md)`, [e](sub/b.md#part).\n(c)" in text
     assert "echo '[x](y.md)'" in text
 
 
