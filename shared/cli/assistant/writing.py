@@ -13,6 +13,7 @@ from ...core.readable import count_of
 from ..failures import CommandFailed
 from ..groups.events_bulk import wait
 from ..session import api_path
+from ..terminal.documents import dump
 from .answers import present, to_text
 from .reading import ChannelName, DurationText, ErrorPart, EventId, EventState, IdPrefix, Labels, Sessions, TenantName, TimeText, bulk_job
 
@@ -49,6 +50,8 @@ class WritingTools:
         fields: Any = {name: value for name, value in given.items() if value is not None}
         with usage_errors("due, delay"):
             document = calls.event_document(payload, fields, make_id=True)
+        with usage_errors("payload"):
+            dump(payload)
         with self.sessions.open(tenant) as session:
             made = session.send("POST", "events", document, repeatable=True)
         return to_text({name: present(made[name], name) for name in ("id", "state", "due", "channel") if name in made})
