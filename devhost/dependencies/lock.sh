@@ -38,7 +38,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 lock requirements.txt requirements.in --python-version 3.13 "$@"
 # pip comes with the virtual environment; pip must not replace itself while it runs.
-lock requirements-dev.txt requirements-dev.in --python-version 3.13 --constraint requirements.txt --no-emit-package pip "$@"
+# httpx2-jsfetch is for Python in a browser.
+lock requirements-dev.txt requirements-dev.in --python-version 3.13 --constraint requirements.txt --no-emit-package pip \
+  --no-emit-package httpx2-jsfetch "$@"
 for group in run docs audit; do
   lock "requirements-$group.txt" "requirements-$group.in" --python-version 3.13 --constraint requirements-dev.txt --no-emit-package pip "$@"
 done

@@ -74,7 +74,7 @@ def _command_function(function: Callable[..., None], *, tenant: bool, watch: boo
         session = CommandSession(app if tenant else replace(app, tenant=None), json=as_json)
 
         def run_once() -> None:
-            with _unreadable_answers(session):
+            with unreadable_answers(session):
                 function(session, **given)
 
         try:
@@ -106,7 +106,7 @@ def _parameters(options: Mapping[str, tuple[Any, Any]]) -> list[inspect.Paramete
 
 
 @contextlib.contextmanager
-def _unreadable_answers(session: CommandSession) -> Iterator[None]:
+def unreadable_answers(session: CommandSession) -> Iterator[None]:
     """Raise `Unreadable` for errors in processing an answer: it comes from another version of the app, or from another server."""
     try:
         yield

@@ -17,13 +17,17 @@ _SCAN: Final = "Run tocsin status: it shows whether lease_scan, the job that fen
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """A fleet as the API shows it: the fleet, `leases/stale`, its nodes, `leases/intents`, and a dry run of `leases/plan`."""
+    """A fleet as the API shows it: the fleet, `leases/stale`, its nodes, `leases/intents`, and a dry run of `leases/plan`.
+
+    denied: the app's reason why the key may not see the plan, which then has no moves.
+    """
 
     fleet: Mapping[str, Any]
     stale: Mapping[str, Any]
     nodes: Sequence[Mapping[str, Any]]
     intents: Sequence[Mapping[str, Any]]
     plan: Mapping[str, Any]
+    denied: str = ""
 
     @property
     def name(self) -> str:
@@ -35,6 +39,9 @@ def examine_fleet(report: FleetReport) -> list[Finding]:
     """Return the findings, bad ones first."""
     served = [*_partitions(report), *_servers(report)] if report.stale["servers"].get("used", True) else _without_servers(report)
     found = [*served, *_controls(report), *_fault_domains(report), *_others(report)]
+    if report.denied:
+        do = "Use a key that has the scope fleets."
+        found.append(Finding("look", "not examined: the plan", f"The app refused it: {report.denied}", do))
     return bad_first(found)
 
 

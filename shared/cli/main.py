@@ -41,6 +41,7 @@ GROUPS: Final = {
     "check-receiver": "receiver.command",
     "verify-trace": "groups.verify_trace",
     "completion": "groups.completion",
+    "mcp": "assistant.command",
 }
 """First argument of the command line: module of this package, which has `register(app)`."""
 

@@ -29,7 +29,7 @@ _MOVED: Final = "; if it has moved, put its new URL in place of the one below"
 _CUT: Final = 100
 """Characters of an error by which its events are filtered."""
 
-_LATE: Final[Mapping[str, tuple[str, str]]] = {
+LATE: Final[Mapping[str, tuple[str, str]]] = {
     "accepted-late": ("They were sent after their due times.", "Find the program that sends them late or has a wrong clock."),
     "paused": ("Their channel was paused.", "Nothing, if the pause was meant."),
     "breaker": ("Their receiver failed, and the circuit breaker held them.", "Mend the receiver."),
@@ -45,6 +45,7 @@ _LATE: Final[Mapping[str, tuple[str, str]]] = {
     "not-taken": ("No process took them up in time.", "If it lasts, the app has too few instances, or its sweep does not run."),
     "retry": ("Earlier attempts failed.", "Find out why the receiver fails."),
 }
+"""Meaning and next step by the reason why an event was late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +282,7 @@ def _late(report: TenantReport) -> Iterator[Finding]:
             because = event.get("late_because") or [{"reason": "other"}]
             reasons[str(max(because, key=lambda each: each.get("ms", 0))["reason"])].append(event)
     for reason, events in sorted(reasons.items(), key=lambda each: -len(each[1])):
-        means, do = _LATE.get(reason, ("No reason was recorded.", "Examine one of them."))
+        means, do = LATE.get(reason, ("No reason was recorded.", "Examine one of them."))
         worst = max(events, key=lambda each: each["late_ms"])
         what = f"{count_of(len(events), 'event')} of the last hour came late, at most by {readable_duration(worst['late_ms'])}: {reason}"
         run = [report.get(worst)]

@@ -12,7 +12,7 @@ from ...core.clock import to_millis, to_text
 from ..commands import add_commands
 from ..exits import Exit
 from ..failures import to_command_failure
-from ..findings import print_findings
+from ..findings import Finding, print_findings
 from ..session import CommandSession, api_path
 from .status import is_operator, readiness
 
@@ -38,19 +38,20 @@ def doctor(session: CommandSession) -> None:
         tocsin doctor --tenant shop
         tocsin doctor --tenant shop --json
     """
-    from ..tenant_doctor import examine_all, examine_tenant
-
-    if not session.app.tenant and is_operator(session):
-        tenants = list(session.items("tenant-overview"))
-        findings = examine_all(tenants)
-        nothing = "no tenant needs a person"
-    else:
-        report = read_report(session)
-        findings = examine_tenant(report)
-        nothing = f"nothing is wrong with {report.name}"
+    findings, nothing = examine(session)
     print_findings(session, findings, nothing)
     if any(each.how == "bad" for each in findings):
         raise typer.Exit(Exit.FAILED)
+
+
+def examine(session: CommandSession) -> tuple[list[Finding], str]:
+    """Return the findings about the session's tenant, or about all tenants, and the text that says that there are none."""
+    from ..tenant_doctor import examine_all, examine_tenant
+
+    if not session.app.tenant and is_operator(session):
+        return examine_all(list(session.items("tenant-overview"))), "no tenant needs a person"
+    report = read_report(session)
+    return examine_tenant(report), f"nothing is wrong with {report.name}"
 
 
 def present() -> datetime:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,9 +11,12 @@ from ...core.readable import count_of
 from ..commands import Yes, add_commands
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import CommandSession, api_path, parse_json_option
+from ..session import CommandSession, api_path, parse_json_option, read_if_allowed
 from ..terminal.output import duration_text, ranges_text
 from .lease_controls import CONTROL_COLUMNS, Fleet, control_row, register_controls
+
+if TYPE_CHECKING:
+    from ..findings import Finding
 
 _HELP = "Manage fleets and their partitions: owners, plans and manual controls."
 _COUNT_HELP = "Number of partitions, such as 64. Needed unless --settings gives it."
@@ -251,20 +254,28 @@ def doctor(session: CommandSession, fleet: Fleet) -> None:
         tocsin leases doctor web --json
     """
     from ..findings import print_findings
+
+    findings = examine(session, fleet)
+    print_findings(session, findings, f"nothing is wrong with {fleet}")
+    if any(each.how == "bad" for each in findings):
+        raise typer.Exit(Exit.FAILED)
+
+
+def examine(session: CommandSession, fleet: str) -> list[Finding]:
+    """Return the findings about a fleet."""
     from ..fleet_doctor import FleetReport, examine_fleet
 
     found = session.get(api_path("fleets", fleet))
+    plan, denied = read_if_allowed(lambda: session.send("POST", api_path("fleets", fleet, "leases", "plan"), {"dry_run": True}))
     report = FleetReport(
         fleet=found,
         stale=read_all_pages(session, fleet),
         nodes=list(session.items(api_path("fleets", fleet, "nodes"))),
         intents=session.get(api_path("fleets", fleet, "leases", "intents"))["items"],
-        plan=session.send("POST", api_path("fleets", fleet, "leases", "plan"), {"dry_run": True}),
+        plan=plan or {"unplaced": []},
+        denied=denied,
     )
-    findings = examine_fleet(report)
-    print_findings(session, findings, f"nothing is wrong with {fleet}")
-    if any(each.how == "bad" for each in findings):
-        raise typer.Exit(Exit.FAILED)
+    return examine_fleet(report)
 
 
 def read_all_pages(session: CommandSession, fleet: str) -> dict[str, Any]:

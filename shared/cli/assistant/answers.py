@@ -1,0 +1,150 @@
+"""Answers for an assistant: bounded, with times in UTC and local, secrets masked, and text that others wrote marked as data. Pure.
+
+A text counts as the service's own only in the fields of `_OWN`, or if it has the characters of a name. All else is foreign: it stands in an
+object `{"untrusted": TEXT}`, with escapes in place of characters that nobody sees.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from ..declared.references import MASK
+from ..terminal.documents import to_json
+
+MAX_ANSWER: Final = 30_000
+"""Most characters of an answer: some 8,000 tokens."""
+MAX_TEXT: Final = 1_000
+"""Most characters of a text that others wrote."""
+MAX_PAYLOAD: Final = 2_000
+"""Most characters of a payload, as JSON."""
+MAX_ATTEMPTS: Final = 5
+"""Most attempts of an event; the last ones are shown."""
+
+_OWN: Final = frozenset({"cron", "means", "do", "summary", "waits_for", "text", "late_by", "overdue_by"})
+"""Fields whose text the service or this program has written."""
+_FOREIGN: Final = frozenset({"payload", "answer", "error", "labels", "target", "note", "headers"})
+"""Fields whose whole value others have written."""
+_NAME: Final = re.compile(r"[\w.:@~/+=-]{0,256}")
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
+_KEY: Final = re.compile(r"\b(?:tsn_[A-Za-z0-9]{8,}[A-Za-z0-9_-]*|whsec_[A-Za-z0-9+/=_-]{8,})")
+"""Keys of a tenant, and signing secrets. The prefix of a key, which lists of keys show, has eight characters."""
+_KEY_PREFIX: Final = 12
+_SECRET: Final = re.compile(
+    r"authorization|cookie|password|passwd|secret|token|signature|api-?_?key|access-?_?key|credential|^sig$|^code$", re.I
+)
+"""Names of headers, and of parameters of a URL, whose values are masked."""
+_PARAMETER: Final = re.compile(r"([?&;]([^=?&;#\s]+)=)[^&;#\s]+")
+_PASSWORD: Final = re.compile(r"(://[^/?#\s@:]*:)[^/?#\s@]+@")
+
+
+def present(value: Any, name: str = "") -> Any:
+    """Return a value of the API as an assistant gets it. name: of its field."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if name in _FOREIGN:
+        return untrusted(_hidden(value, name), MAX_PAYLOAD if name == "payload" else MAX_TEXT)
+    if isinstance(value, Mapping):
+        return {_key(key): present(inner, key) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [present(inner, name) for inner in value]
+    text = str(value)
+    if _TIME.fullmatch(text):
+        return in_both_times(text)
+    masked = without_secrets(text)
+    return masked if name in _OWN or _NAME.fullmatch(masked) else untrusted(masked, MAX_TEXT)
+
+
+def _key(name: str) -> str:
+    return name if _NAME.fullmatch(name) else visible(name)[:MAX_TEXT]
+
+
+def in_both_times(text: str) -> dict[str, str]:
+    """Return a time in UTC and in this machine's time zone."""
+    return {"utc": text, "local": datetime.fromisoformat(text).astimezone().isoformat(timespec="milliseconds")}
+
+
+def untrusted(value: Any, most: int) -> dict[str, str]:
+    """Return foreign text, or the JSON of any other foreign value, marked as data and cut to so many characters."""
+    text = visible(without_secrets(value if isinstance(value, str) else to_json(value)))
+    if len(text) <= most:
+        return {"untrusted": text}
+    return {"untrusted": text[:most], "left_out": f"{len(text) - most:,} of {len(text):,} characters"}
+
+
+def visible(text: str) -> str:
+    """Return a text with escapes in place of characters that are not seen: those could hold instructions that no person reads."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def without_secrets(text: str) -> str:
+    """Return a text with keys, signing secrets, passwords in URLs and values of parameters with secret names masked."""
+    text = _KEY.sub(lambda found: found[0] if len(found[0]) == _KEY_PREFIX else MASK, text)
+    text = _PARAMETER.sub(lambda found: f"{found[1]}{MASK}" if _SECRET.search(found[2]) else found[0], text)
+    return _PASSWORD.sub(rf"\g<1>{MASK}@", text)
+
+
+def _hidden(value: Any, name: str) -> Any:
+    """Return the headers of a channel, or the target of an event, with all values of headers masked, and parameters with secret names."""
+    if name == "headers" and isinstance(value, Mapping):
+        return dict.fromkeys(value, MASK)
+    if name != "target" or not isinstance(value, Mapping):
+        return value
+    shown = {part: _hidden(inner, part) for part, inner in value.items()}
+    if isinstance(query := value.get("query"), Mapping):
+        shown["query"] = {each: MASK if _SECRET.search(each) else inner for each, inner in query.items()}
+    elif query:
+        shown["query"] = without_secrets(f"?{query}")[1:]
+    return shown
+
+
+def event(found: Mapping[str, Any], *, payloads: bool) -> dict[str, Any]:
+    """Return an event with its last attempts. payloads: False leaves out what callers and receivers sent."""
+    shown = dict(found)
+    left_out: dict[str, str] = {}
+    if not payloads and shown.pop("payload", None) is not None:
+        left_out["payload"] = "this server runs with --no-payloads"
+    attempts = shown.pop("attempts", None) or []
+    if len(attempts) > MAX_ATTEMPTS:
+        left_out["attempts"] = f"the first {len(attempts) - MAX_ATTEMPTS} of {len(attempts)}"
+    if attempts:
+        shown["attempts"] = [
+            {name: value for name, value in each.items() if payloads or name != "answer"} for each in attempts[-MAX_ATTEMPTS:]
+        ]
+    return {**{name: present(value, name) for name, value in shown.items()}, **({"left_out": left_out} if left_out else {})}
+
+
+def listed(items: Iterable[Mapping[str, Any]], limit: int, *, narrow: str, names: Iterable[str] = ()) -> dict[str, Any]:
+    """Return at most `limit` items of a list, and what was left out. names: of the fields that are shown; empty for all."""
+    chosen = tuple(names)
+    found: list[dict[str, Any]] = []
+    more = False
+    for item in items:
+        if len(found) == limit:
+            more = True
+            break
+        found.append({name: present(value, name) for name, value in item.items() if not chosen or name in chosen})
+    left_out = {"items": f"there are more than {limit}: {narrow}"} if more else {}
+    return {"items": found, **({"left_out": left_out} if left_out else {})}
+
+
+def to_text(document: Mapping[str, Any]) -> str:
+    """Return the answer as JSON of at most `MAX_ANSWER` characters. The longest fields are cut, and named in `left_out`."""
+    shown = dict(document)
+    totals: dict[str, int] = {}
+    while len(text := to_json(shown)) > MAX_ANSWER:
+        name = max((each for each in shown if each != "left_out"), key=lambda each: len(to_json(shown[each])))
+        value = shown[name]
+        left_out = dict(shown.get("left_out") or {})
+        if isinstance(value, list) and len(value) > 1:
+            total = totals.setdefault(name, len(value))
+            shown[name] = value[: max(1, min(len(value) - 1, len(value) * MAX_ANSWER // len(text)))]
+            before = document.get("left_out", {}).get(name)
+            left_out[name] = f"{total - len(shown[name])} of {total}, for the answer's length" + (f"; {before}" if before else "")
+        else:
+            del shown[name]
+            left_out[name] = f"its {len(to_json(value)):,} characters, for the answer's length"
+        shown["left_out"] = left_out
+    return text
