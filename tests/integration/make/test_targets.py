@@ -48,6 +48,7 @@ SHORT = {
     "help": Short(says="make run"),
     "wheel": Short(says="dist/tocsin-"),
     "typescript": Short(),
+    "clients": Short(says="locking/holding/blocking.py is written"),
     "reference": Short(),
     "picture": Short(),
     "docs": Short(),
