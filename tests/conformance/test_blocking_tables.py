@@ -13,7 +13,7 @@ from shared.core.clock import SettableClock
 from shared.core.errors import Rejected
 from shared.storage.blocking import BlockingTables, HttpTables, MemoryBlockingTables, run_through
 from shared.storage.memory import MemoryTables
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Row, Upsert, WriteRefused
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Row, RowQuery, Upsert, WriteRefused
 
 _names = itertools.count(1)
 
@@ -34,7 +34,7 @@ class Store:
         rows: list[Row] = []
         cursor = None
         while True:
-            page = self.tables.query(self.table, "p", first=first, end=end, cursor=cursor, timeout=60)
+            page = self.tables.query(RowQuery(self.table, "p", first=first, end=end, cursor=cursor), timeout=60)
             rows += page.rows
             cursor = page.next
             if cursor is None:
@@ -105,4 +105,4 @@ def test_what_can_never_be_applied_is_rejected(store: Store) -> None:
     with pytest.raises(Rejected):
         store.tables.write("TableThatIsNotThere", "p", [Insert("a", {})], timeout=60)
     with pytest.raises(Rejected):
-        store.tables.query(store.table, "p", first="", end="~", cursor="nonsense", timeout=60)
+        store.tables.query(RowQuery(store.table, "p", first="", end="~", cursor="nonsense"), timeout=60)
