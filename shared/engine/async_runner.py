@@ -66,6 +66,8 @@ class AsyncRunner:
                         except OutcomeUnknown as unknown:
                             lost, doubt = lost + 1, True
                             answer = await self._lost(lost, unknown)
+                    elif isinstance(effect, Get):
+                        answer = await self._tables.perform(effect)
                     else:
                         answer = await self._perform(effect)
                 except StorageError as error:
@@ -111,8 +113,6 @@ class AsyncRunner:
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:
-            case Get():
-                return await self._tables.perform(effect)
             case Load():
                 return await load_rows(self._tables, RowQuery(effect.table, effect.pk, effect.first, effect.end))
             case LoadFirst():

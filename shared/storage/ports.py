@@ -200,13 +200,12 @@ class StoringTables(Tables):
     """Tables that carry requests out themselves: one method a request, called without a wrapper's cost."""
 
     def perform(self, request: TableRequest) -> Coroutine[Any, Any, Any]:
-        match request:
-            case Get():
-                return self.get(request.table, request.pk, request.rk)
-            case Write():
-                return self.write(request.table, request.pk, request.ops)
-            case RowQuery():
-                return self.query(request)
+        """See `Tables`."""
+        if isinstance(request, Write):
+            return self.write(request.table, request.pk, request.ops)
+        if isinstance(request, Get):
+            return self.get(request.table, request.pk, request.rk)
+        return self.query(request)
 
     @abstractmethod
     async def get(self, table: str, pk: str, rk: str) -> Row | None: ...

@@ -28,10 +28,10 @@ async def test_a_tick_reads_no_partitions_while_all_is_well(world: World) -> Non
     read: Counter[str] = Counter()
     real = world.tables.query
 
-    async def notes(table: str, pk: str, **more: Any) -> Any:
-        page = await real(table, pk, **more)
-        read["partitions"] += sum(PARTITIONS[0] <= row.rk < PARTITIONS[1] for row in page.rows if pk == key)
-        read["pages"] += pk == key
+    async def notes(asked: RowQuery) -> Any:
+        page = await real(asked)
+        read["partitions"] += sum(PARTITIONS[0] <= row.rk < PARTITIONS[1] for row in page.rows if asked.pk == key)
+        read["pages"] += asked.pk == key
         return page
 
     for number, node in enumerate(nodes):
