@@ -33,7 +33,7 @@ from shared.storage.azure.account import VERSION, from_connection_string
 from shared.storage.azure.queues import AzureQueues
 from shared.storage.azure.tables import AzureTables
 from shared.storage.memory import MemoryTables
-from shared.storage.ports import ANY, Insert, Merge, Op
+from shared.storage.ports import ANY, Insert, Merge, Op, RowQuery
 
 PAYLOAD = "x" * 500
 type Job = Callable[[int], Awaitable[object]]
@@ -108,7 +108,7 @@ async def run(rows: int, width: int, rounds: int) -> dict[str, object]:
                 found.setdefault(f"insert {way}", []).append((count * 100 / wall, cpu / count / 100 * 1e6))
             # Pages of what was just written.
             pages = 20
-            wall, cpu = await flight(pages, 4, lambda _, turn=turn: tables.query(f"Benchours{turn}", "p"))  # type: ignore[misc]
+            wall, cpu = await flight(pages, 4, lambda _, turn=turn: tables.query(RowQuery(f"Benchours{turn}", "p")))  # type: ignore[misc]
             found.setdefault("read ours", []).append((pages * 1000 / wall, cpu / pages / 1000 * 1e6))
             client = TableClient.from_connection_string(text, f"Benchours{turn}")
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from shared.storage.memory import MemoryTables
-from shared.storage.ports import Applied, Op, Page, Row, WriteRefused
+from shared.storage.ports import Get, Op, RowQuery, TableRequest, WrappedTables, Write
 
 
 class Request(NamedTuple):
-    """One request. rk: of a `get`. options: of a `query`. ops: of a `write`."""
+    """One request as plans see it. rk: of a `get`. first: of a `query`. ops: of a `write`."""
 
     kind: Literal["get", "query", "write"]
     table: str
     pk: str
     rk: str = ""
-    options: Mapping[str, Any] = {}
+    first: str = ""
     ops: Sequence[Op] = ()
 
 
@@ -25,14 +25,14 @@ type Plan = Callable[[Request, Perform], Awaitable[Any]]
 """Answers a request: calls `perform`, which carries it out, and raises or waits before, after or instead."""
 
 
-class Faults:
+class Faults(WrappedTables):
     """Tables whose requests are answered by a plan: the given one, or the method of a class with a state of its own.
 
     `inner` are the tables without faults. All else is as there.
     """
 
     def __init__(self, inner: MemoryTables, plan: Plan | None = None) -> None:
-        self.inner = inner
+        super().__init__(inner)
         if plan is not None:
             self.plan = plan
 
@@ -42,11 +42,15 @@ class Faults:
     async def plan(self, request: Request, perform: Perform) -> Any:
         return await perform()
 
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
-        return await self.plan(Request("get", table, pk, rk=rk), lambda: self.inner.get(table, pk, rk))
+    async def perform(self, request: TableRequest) -> Any:
+        return await self.plan(_seen(request), lambda: self.inner.perform(request))
 
-    async def query(self, table: str, pk: str, **options: Any) -> Page:
-        return await self.plan(Request("query", table, pk, options=options), lambda: self.inner.query(table, pk, **options))
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        return await self.plan(Request("write", table, pk, ops=ops), lambda: self.inner.write(table, pk, ops))
+def _seen(request: TableRequest) -> Request:
+    match request:
+        case Get(table, pk, rk):
+            return Request("get", table, pk, rk=rk)
+        case RowQuery(table, pk, first):
+            return Request("query", table, pk, first=first)
+        case Write(table, pk, ops):
+            return Request("write", table, pk, ops=ops)

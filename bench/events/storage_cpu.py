@@ -8,7 +8,7 @@ import time
 from shared.core.clock import SystemClock
 from shared.storage.azure.tables import AzureTables
 from shared.storage.names import EVENTS
-from shared.storage.ports import Applied, Insert, Merge, Props
+from shared.storage.ports import Applied, Insert, Merge, Props, RowQuery
 
 from ..report import Figure
 from ..tools.stage import Run, emulator, payload
@@ -59,7 +59,7 @@ async def _round(tables: AzureTables, turn: int) -> dict[str, float]:
     seconds["merge"] = (time.process_time() - began) / len(groups)
     began = time.process_time()
     for _ in range(5):
-        assert len((await tables.query(EVENTS, shard, end="~")).rows) == SHARD
+        assert len((await tables.query(RowQuery(EVENTS, shard, end="~"))).rows) == SHARD
     seconds["page"] = (time.process_time() - began) / 5
     began = time.process_time()
     for number in range(100):

@@ -10,6 +10,7 @@ from shared.core.clock import Millis
 from shared.storage.azure.queues import AzureQueues
 from shared.storage.azure.tables import AzureTables
 from shared.storage.names import LEDGER
+from shared.storage.ports import RowQuery
 from shared.storage.several.tables import SpreadTables
 from shared.whatif.twin.trigger import QueueTrigger, ticking
 
@@ -88,5 +89,5 @@ async def _ingest(app: object, body: bytes) -> None:
 
 
 async def _finished(tables: AzureTables) -> int:
-    page = await tables.query(LEDGER, TENANT, end="~", select=("accepted",))
+    page = await tables.query(RowQuery(LEDGER, TENANT, end="~", select=("accepted",)))
     return sum(int(row.props["accepted"]) for row in page.rows)

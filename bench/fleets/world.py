@@ -34,7 +34,7 @@ from shared.maintenance.rows import INDEX
 from shared.storage import spread_storage
 from shared.storage.blocking import run_through
 from shared.storage.names import ALL_TABLES, FLEETS, MAINTENANCE, SWEEPS
-from shared.storage.ports import Insert, Page, Row
+from shared.storage.ports import Insert, Page, Row, RowQuery
 from shared.tenants.model import Limits as TenantLimits
 from shared.tenants.model import Tenant
 from shared.whatif.fleet.agents import IMPACT, AzureEvent, Scope, VirtualAgent
@@ -153,11 +153,11 @@ class Counted(Store):
         self.note(table, pk, 1, "get")
         return await super().get(table, pk, rk)
 
-    async def query(self, table: str, pk: str, **options: Any) -> Page:
+    async def query(self, query: RowQuery) -> Page:
         if who.get() == "scan":
-            self.before_scan(pk)
-        page = await super().query(table, pk, **options)
-        self.note(table, pk, max(1, len(page.rows)), "query")
+            self.before_scan(query.pk)
+        page = await super().query(query)
+        self.note(query.table, query.pk, max(1, len(page.rows)), "query")
         return page
 
     async def write(self, table: str, pk: str, ops: Sequence[Any]) -> Any:

@@ -19,7 +19,7 @@ from shared.leases.rows import Fleet, fleet_key
 from shared.storage.azure.tables import AzureTables
 from shared.storage.blocking import HttpTables
 from shared.storage.names import FLEETS
-from shared.storage.ports import Applied, Op, Page, Row, WriteRefused
+from shared.storage.ports import Applied, Op, Page, Row, RowQuery, WriteRefused
 
 from ..report import Figure
 from ..tools.stage import Run, emulator
@@ -46,10 +46,10 @@ class Line:
         self._made["rows_read"] += found is not None
         return found
 
-    def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None, timeout: float) -> Page:
+    def query(self, query: RowQuery, *, timeout: float) -> Page:
         """See `BlockingTables`."""
         self._through("query")
-        page = self._tables.query(table, pk, first=first, end=end, cursor=cursor, timeout=timeout)
+        page = self._tables.query(query, timeout=timeout)
         self._made["rows_read"] += len(page.rows)
         return page
 

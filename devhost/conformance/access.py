@@ -26,7 +26,7 @@ from shared.storage.azure.queues import AzureQueues
 from shared.storage.azure.tables import AzureTables
 from shared.storage.azure.transport import Transport, TransportPolicy
 from shared.storage.blocking import HttpTables
-from shared.storage.ports import Applied, Message, Op, Page, Row, Where, WriteRefused
+from shared.storage.ports import Applied, Message, Op, Page, Row, RowQuery, WriteRefused
 from shared.storage.server_time import ServerTimeEstimator
 
 if TYPE_CHECKING:
@@ -170,20 +170,9 @@ class RunTables(AzureTables):
         self.traffic.note("point read", began)
         return row
 
-    async def query(
-        self,
-        table: str,
-        pk: str,
-        *,
-        first: str = "",
-        end: str | None = None,
-        where: Sequence[Where] = (),
-        select: Sequence[str] | None = None,
-        limit: int = 1000,
-        cursor: str | None = None,
-    ) -> Page:
+    async def query(self, query: RowQuery) -> Page:
         began = time.perf_counter()
-        page = await super().query(self.named(table), pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
+        page = await super().query(query._replace(table=self.named(query.table)))
         self.traffic.note("query", began)
         return page
 

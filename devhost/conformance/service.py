@@ -19,7 +19,7 @@ from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.storage import limits
 from shared.storage.azure import wire
 from shared.storage.azure.transport import TransportPolicy
-from shared.storage.ports import ANY, Applied, Insert, Merge, Upsert
+from shared.storage.ports import ANY, Applied, Insert, Merge, RowQuery, Upsert
 from shared.storage.server_time import ServerTimeEstimator, etag_time
 
 TABLE: Final = "Service"
@@ -180,7 +180,7 @@ async def throttling(target: Target) -> str:
 async def _count(tables: RunTables, pk: str) -> int:
     count, cursor = 0, None
     while True:
-        page = await tables.query(TABLE, pk, select=(), cursor=cursor)
+        page = await tables.query(RowQuery(TABLE, pk, select=(), cursor=cursor))
         count += len(page.rows)
         if (cursor := page.next) is None:
             return count

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from shared.leases import HttpTables
+from shared.storage.ports import RowQuery
 
 from .nodes import console_of
 from .owner_server import FLEET, TABLE
@@ -174,7 +175,7 @@ async def _attempts(system: System, events: int) -> Counter[str]:
 def _counters(tables: HttpTables) -> dict[str, int]:
     found: dict[str, int] = {}
     for partition in range(PARTITIONS):
-        page = tables.query(TABLE, f"p{partition}", first="key-", end="key.", cursor=None, timeout=10)
+        page = tables.query(RowQuery(TABLE, f"p{partition}", first="key-", end="key.", cursor=None), timeout=10)
         found |= {row.rk.removeprefix("key-"): int(row.props["count"]) for row in page.rows}
     return found
 

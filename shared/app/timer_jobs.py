@@ -13,7 +13,7 @@ from ..scheduler.bulk import JOB as BULK_JOBS
 from ..scheduler.queries.totals import Totals
 from ..scheduler.service import Scheduler
 from ..storage.names import TENANTS
-from ..storage.ports import Tables
+from ..storage.ports import RowQuery, Tables
 from ..tenants.rows import PK_TENANTS
 from ..tenants.store import TenantDirectory
 from .poison import PoisonQueues
@@ -42,7 +42,7 @@ class Retention:
         return await self._scheduler.rejects.retain(await self._tenants(), now)
 
     async def _tenants(self) -> list[str]:
-        return [row.rk for row in await load_rows(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))]
+        return [row.rk for row in await load_rows(self._tables, RowQuery(TENANTS, PK_TENANTS, "", "~", select=("deleting",)))]
 
 
 def timer_jobs(app: Services, poison: PoisonQueues) -> Mapping[str, Sequence[tuple[str, Job]]]:

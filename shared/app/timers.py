@@ -23,7 +23,7 @@ from ..scheduler.wakes.rules import LOOKED_OLD
 from ..scheduler.wakes.service import Wakes
 from ..scheduler.wakes.ticks import ASKED_EVERY, SILENT_FROM, SWEEP_ROW
 from ..storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
-from ..storage.ports import Merge, Props, Queues, Row, Tables, Upsert
+from ..storage.ports import Merge, Props, Queues, Row, RowQuery, Tables, Upsert
 
 log = logging.getLogger(__name__)
 
@@ -289,7 +289,7 @@ class Timers:
         ticks: Mapping[str, Millis] = {}
         if slow:
             try:
-                page = await self._tables.query(SWEEPS, PK_TICKS)
+                page = await self._tables.query(RowQuery(SWEEPS, PK_TICKS))
                 self._forms.watch(page.rows)
                 self._watch(page.rows)
                 ticks = {row.rk: int(row.props["at"]) for row in page.rows if "at" in row.props}

@@ -10,7 +10,7 @@ from typing import Any
 from ..core import backoff
 from ..core.clock import Clock
 from ..core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
-from ..storage.ports import Applied, Queues, Row, Tables
+from ..storage.ports import Applied, Queues, Row, RowQuery, Tables
 from .effects import LOST, Effect, Get, Load, LoadFirst, Receiving, Send, Sending, Steps, Write, Written
 from .moments import ReceivedAt, SentAt
 from .queries import first_rows, load_rows
@@ -61,11 +61,13 @@ class AsyncRunner:
                     answer: Any
                     if isinstance(effect, Write):
                         try:
-                            answer = await self._tables.write(effect.table, effect.pk, effect.ops)
+                            answer = await self._tables.perform(effect)
                             lost, doubt = 0, doubt or isinstance(answer, Applied)
                         except OutcomeUnknown as unknown:
                             lost, doubt = lost + 1, True
                             answer = await self._lost(lost, unknown)
+                    elif isinstance(effect, Get):
+                        answer = await self._tables.perform(effect)
                     else:
                         answer = await self._perform(effect)
                 except StorageError as error:
@@ -111,10 +113,8 @@ class AsyncRunner:
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:
-            case Get():
-                return await self._tables.get(effect.table, effect.pk, effect.rk)
             case Load():
-                return await load_rows(self._tables, effect.table, effect.pk, effect.first, effect.end)
+                return await load_rows(self._tables, RowQuery(effect.table, effect.pk, effect.first, effect.end))
             case LoadFirst():
                 return await self._load_first(effect)
             case Send() if self._queues is not None:
@@ -127,7 +127,7 @@ class AsyncRunner:
                 raise TypeError(f"not an effect that this runner carries out: {effect!r}")
 
     async def _load_first(self, effect: LoadFirst) -> list[Row]:
-        rows, _ = await first_rows(self._tables, effect.table, effect.pk, effect.most, first=effect.first, end=effect.end)
+        rows, _ = await first_rows(self._tables, RowQuery(effect.table, effect.pk, first=effect.first, end=effect.end), effect.most)
         return rows
 
     async def _send(self, queues: Queues, effect: Send) -> bool:

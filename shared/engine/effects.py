@@ -3,9 +3,10 @@
 A protocol calls the helpers, so that the type checker knows each answer: `row = yield from get(TABLE, pk, rk)`. A runner carries the
 effects out: `AsyncRunner` on an event loop, `ThreadRunner` on a thread; the model checker and the simulator have runners of their own.
 
-`Write` is resumed with `Applied`, `WriteRefused` or `Lost`. `Lost` means that the outcome is unknown: the write may have been applied, or
-may be applied later. `Unavailable` and `Rejected` (certainly not applied; `OutcomeUnknown` once an answer was lost) are thrown into the
-generator, which lets them pass: every protocol is safe to abandon between any two effects.
+`Get` and `Write` are requests of the Tables port. `Write` is resumed with `Applied`, `WriteRefused` or `Lost`. `Lost` means that the
+outcome is unknown: the write may have been applied, or may be applied later. `Unavailable` and `Rejected` (certainly not applied;
+`OutcomeUnknown` once an answer was lost) are thrown into the generator, which lets them pass: every protocol is safe to abandon between
+any two effects.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from ..core.clock import Millis
 from ..storage.ports import Applied, Op, Row, WriteRefused
+from ..storage.ports import Get as Get
+from ..storage.ports import Write as Write
 from .moments import ReceivedAt, SentAt
 
 MAX_LOST = 8
@@ -29,14 +32,6 @@ class Lost:
 
 
 LOST: Final = Lost()
-
-
-class Get(NamedTuple):
-    """Read one row: resumed with `Row | None`."""
-
-    table: str
-    pk: str
-    rk: str
 
 
 class Load(NamedTuple):
@@ -56,14 +51,6 @@ class LoadFirst(NamedTuple):
     first: str
     end: str
     most: int
-
-
-class Write(NamedTuple):
-    """One transaction: resumed with `Applied | WriteRefused | Lost`."""
-
-    table: str
-    pk: str
-    ops: tuple[Op, ...]
 
 
 class Send(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Final
 from ..core.clock import Clock
 from ..core.errors import StorageError
 from ..storage.names import SWEEPS
-from ..storage.ports import ANY, Delete, Row, Tables, Upsert
+from ..storage.ports import ANY, Delete, Row, RowQuery, Tables, Upsert
 from .row_pace import RowPace
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class FleetCursor:
     async def _page(self, after: str, stop: str | None) -> tuple[dict[str, Row], bool]:
         # '!' sorts before every character of names, so these are the first key after `after`, and the first key after `stop`.
         first, end = after + "!" if after else "", stop + "!" if stop is not None else "~"
-        page = await self._tables.query(self._table, self._index, first=first, end=end, limit=FLEETS_PER_PAGE)
+        page = await self._tables.query(RowQuery(self._table, self._index, first=first, end=end, limit=FLEETS_PER_PAGE))
         return {row.rk: row for row in page.rows}, page.next is not None
 
     async def _visit(self, keys: Iterable[str], visit: VisitFleet) -> Counter[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from ..core.clock import Clock
-from ..storage.ports import MAX_PAGE, Applied, Op, Page, Row, Tables, Where, WriteRefused
+from ..storage.ports import Get, Page, TableRequest, Tables, WrappedTables
 
 ROWS_PER_SECOND: Final = 12_000.0
 """Rows that the sweeps of a process read in a second, on average over the time in which they wait.
@@ -42,42 +41,18 @@ class RowPace:
             await self._clock.sleep(-self._left / self._rate)
 
 
-class CountedTables:
+class CountedTables(WrappedTables):
     """Tables whose reads count for a pace. They never wait themselves: a visit that has begun reads to its end."""
 
     def __init__(self, tables: Tables, pace: RowPace) -> None:
-        self._tables, self.pace = tables, pace
+        super().__init__(tables)
+        self.pace = pace
 
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
+    async def perform(self, request: TableRequest) -> Any:
         """See `Tables`."""
-        self.pace.count(1)
-        return await self._tables.get(table, pk, rk)
-
-    async def query(
-        self,
-        table: str,
-        pk: str,
-        *,
-        first: str = "",
-        end: str | None = None,
-        where: Sequence[Where] = (),
-        select: Sequence[str] | None = None,
-        limit: int = MAX_PAGE,
-        cursor: str | None = None,
-    ) -> Page:
-        """See `Tables`."""
-        page = await self._tables.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
-        self.pace.count(len(page.rows))
-        return page
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        """See `Tables`."""
-        return await self._tables.write(table, pk, ops)
-
-    async def ensure(self, tables: Sequence[str]) -> None:
-        """See `Tables`."""
-        await self._tables.ensure(tables)
-
-    async def close(self) -> None:
-        """See `Tables`."""
-        await self._tables.close()
+        if isinstance(request, Get):
+            self.pace.count(1)
+        answer = await self.inner.perform(request)
+        if isinstance(answer, Page):
+            self.pace.count(len(answer.rows))
+        return answer

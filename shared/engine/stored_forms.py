@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem, StorageError, Unavailable, text_of
 from ..storage.names import PK_TICKS, SWEEPS
-from ..storage.ports import Applied, Insert, Op, Page, Props, Replace, Row, Tables, WriteRefused
+from ..storage.ports import Applied, Insert, Props, Replace, Row, RowQuery, TableRequest, Tables, WrappedTables, Write
 from .queries import load_rows
 from .row_codec import RowCodec
 
@@ -144,7 +144,7 @@ class StoredForms:
         """Store this version's number unless a higher one is stored. Return the number that was stored before (0: none), or the trace of a
         process of an older version that worked a short while ago. Raises `StorageError`."""
         while True:
-            rows = {row.rk: row for row in await load_rows(self._tables, SWEEPS, PK_TICKS, "", "~")}
+            rows = {row.rk: row for row in await load_rows(self._tables, RowQuery(SWEEPS, PK_TICKS, "", "~"))}
             row, now = rows.get(FORMS_ROW), self._clock.now()
             before = number_of(row) if row is not None else 0
             if not may_serve(before, self.own) or before == self.own:
@@ -179,25 +179,14 @@ def sentence(forms: StoredForms) -> str:
     return f"Storage has stored forms {found} of a newer version; this process knows number {forms.own}."
 
 
-class ReadOnlyOnceNewer:
+class ReadOnlyOnceNewer(WrappedTables):
     """Tables for calls that read and repair on their way: it refuses the repairs once storage has the forms of a newer version."""
 
     def __init__(self, tables: Tables, forms: StoredForms) -> None:
-        self._tables, self._forms = tables, forms
+        super().__init__(tables)
+        self._forms = forms
 
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
-        return await self._tables.get(table, pk, rk)
-
-    async def query(self, table: str, pk: str, **given: Any) -> Page:
-        return await self._tables.query(table, pk, **given)
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        if self._forms.newer:
+    async def perform(self, request: TableRequest) -> Any:
+        if isinstance(request, Write) and self._forms.newer:
             raise Unavailable(sentence(self._forms))
-        return await self._tables.write(table, pk, ops)
-
-    async def ensure(self, tables: Sequence[str]) -> None:
-        await self._tables.ensure(tables)
-
-    async def close(self) -> None:
-        await self._tables.close()
+        return await self.inner.perform(request)

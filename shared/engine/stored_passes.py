@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ..storage.ports import Page, Tables
+from ..storage.ports import Page, RowQuery, Tables
 
 
 class PassPlace(NamedTuple):
@@ -15,11 +15,11 @@ class PassPlace(NamedTuple):
     key: str
 
 
-async def page_with_rows(tables: Tables, table: str, pk: str, **given: Any) -> Page:
-    """Return a page of `Tables.query` that has rows, or the last one: the key of a row says where a pass goes on. Raises `StorageError`."""
-    page = await tables.query(table, pk, **given)
+async def page_with_rows(tables: Tables, query: RowQuery) -> Page:
+    """Return a page of a query that has rows, or the last one: the key of a row says where a pass goes on. Raises `StorageError`."""
+    page = await tables.query(query)
     while not page.rows and page.next is not None:
-        page = await tables.query(table, pk, **given, cursor=page.next)
+        page = await tables.query(query._replace(cursor=page.next))
     return page
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.errors import OutcomeUnknown
 from ..storage.blocking import BlockingTables
-from ..storage.ports import Row
+from ..storage.ports import Row, RowQuery
 from .effects import LOST, Effect, Get, Load, Receiving, Sending, Wait, Work, Write
 from .moments import ReceivedAt, SentAt
 
@@ -71,7 +71,9 @@ class ThreadRunner:
         rows: list[Row] = []
         cursor: str | None = None
         while True:
-            page = self._tables.query(effect.table, effect.pk, first=effect.first, end=effect.end, cursor=cursor, timeout=self.request)
+            page = self._tables.query(
+                RowQuery(effect.table, effect.pk, first=effect.first, end=effect.end, cursor=cursor), timeout=self.request
+            )
             rows += page.rows
             cursor = page.next
             if cursor is None:

@@ -30,7 +30,7 @@ from ..leases.rows import FLEET, INDEX, PARTITIONS, SERVERS, Fleet, fleet_key, p
 from ..leases.service.resize.model import resizing_out
 from ..leases.unreadable_rows import parse_rows, unreadable_servers
 from ..storage.names import FLEETS
-from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Row, Tables, Upsert
+from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Row, RowQuery, Tables, Upsert
 from ..tenants.model import MOST_FLEETS, MOST_PARTITIONS, Limits
 from ..tenants.rows import ATTEMPTS
 from ..tenants.store import contended
@@ -118,7 +118,7 @@ class FleetDirectory:
         """Return the fleet with the progress of its resize."""
         if not fleet.former:
             return out
-        rows = await load_rows(self._tables, FLEETS, _key(tenant, out.name), *PARTITIONS)
+        rows = await load_rows(self._tables, RowQuery(FLEETS, _key(tenant, out.name), *PARTITIONS))
         return out.model_copy(
             update={"resizing": resizing_out(resize_progress((row for _, row in parse_rows(rows, parse_partition)[0]), fleet))}
         )
@@ -202,7 +202,7 @@ class FleetDirectory:
                 # Another call was first.
                 if problem.status != 404:
                     raise
-        for row in await load_rows(self._tables, FLEETS, GONE, f"{tenant}:", f"{tenant};"):
+        for row in await load_rows(self._tables, RowQuery(FLEETS, GONE, f"{tenant}:", f"{tenant};")):
             await self._tables.write(FLEETS, GONE, [Delete(row.rk, row.etag)])
         for hook in self._on_tenant_end:
             await hook(tenant)
@@ -340,7 +340,7 @@ class FleetDirectory:
         ending.
         """
         while True:
-            rows = await load_rows(self._tables, FLEETS, key, "", "~")
+            rows = await load_rows(self._tables, RowQuery(FLEETS, key, "", "~"))
             entry = await self._find(key)
             if entry is None or not entry.ending:
                 return
@@ -373,7 +373,7 @@ class FleetDirectory:
         return parse_entry(row) if row is not None else None
 
     async def _entries(self, tenant: str) -> list[FleetEntry]:
-        return [parse_entry(row) for row in await load_rows(self._tables, FLEETS, INDEX, f"{tenant}:", f"{tenant};")]
+        return [parse_entry(row) for row in await load_rows(self._tables, RowQuery(FLEETS, INDEX, f"{tenant}:", f"{tenant};"))]
 
 
 def _changed(old: Fleet, spec: FleetIn) -> Fleet:

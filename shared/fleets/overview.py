@@ -19,7 +19,7 @@ from ..leases.rows import INDEX as FLEET_INDEX
 from ..maintenance.rows import INDEX as MAINTENANCE_INDEX
 from ..maintenance.service.figures import MaintenanceCare, parse_care
 from ..storage.names import FLEETS, MAINTENANCE, SWEEPS
-from ..storage.ports import Row, Tables
+from ..storage.ports import Row, RowQuery, Tables
 from ..web.fields.params import Flag, Paging
 from ..web.fields.types import Maybe, Stamp, Strict
 from ..web.paging.cursor import encode_cursor
@@ -159,7 +159,7 @@ async def _read_all(tables: Tables, first: str, end: str) -> tuple[dict[str, lis
     """Return what the fleets with `first` <= key < `end` need, and their maintenance."""
     places = ((FLEETS, FLEET_INDEX), (SWEEPS, WATCHED), (MAINTENANCE, MAINTENANCE_INDEX))
     index, watched, care = (
-        {row.rk: row for row in rows} for rows in await asyncio.gather(*(load_rows(tables, *at, first, end) for at in places))
+        {row.rk: row for row in rows} for rows in await asyncio.gather(*(load_rows(tables, RowQuery(*at, first, end)) for at in places))
     )
     cares = {key: parse_care(care.get(key)) for key in index}
     return {key: needs_of(_state(watched.get(key)), cares[key]) for key in index}, cares

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ..core.clock import Clock
 from ..engine.async_runner import AsyncRunner
 from ..engine.queries import each_page, load_rows
-from ..storage.ports import Tables
+from ..storage.ports import RowQuery, Tables
 from ..tenants.model import MOST_LOCKS, Limits
 from ..web.problem import too_many
 from . import protocol
@@ -66,7 +66,7 @@ class LockLimit:
         self._counts.pop(tenant, None)
 
     async def _count(self, tenant: str, number: int) -> int:
-        found = each_page(self._tables, TABLE, partition_at(tenant, number), end="~", select=("token",))
+        found = each_page(self._tables, RowQuery(TABLE, partition_at(tenant, number), end="~", select=("token",)))
         return sum([len(page.rows) async for page in found])
 
     async def _remove_old(self, tenant: str) -> int:
@@ -77,6 +77,6 @@ class LockLimit:
 
     async def _remove_in(self, pk: str) -> int:
         # Without the waiters, of which a row may have 30 kB: nobody has waited for a day.
-        rows = await load_rows(self._tables, TABLE, pk, "", "~", WITHOUT_WAITERS)
+        rows = await load_rows(self._tables, RowQuery(TABLE, pk, "", "~", select=WITHOUT_WAITERS))
         old = [row for row in rows if row.read_at - row.timestamp >= KEPT]
         return await self._runner.run(protocol.remove(pk, old[:REMOVED_AT_ONCE]))

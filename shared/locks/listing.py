@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..core.clock import Millis
-from ..storage.ports import Row, Tables
+from ..storage.ports import Row, RowQuery, Tables
 from .model import LockOut, LockWaiterOut
 from .rows import PARTITIONS, TABLE, LockRow, parse_lock, partition_at
 from .rules import free_at, is_over, live_waiters
@@ -37,7 +37,7 @@ class _PartitionReader:
     async def fill(self, limit: int) -> None:
         """Read on until there is a row, or none is left."""
         while not self.rows and not self.ended:
-            page = await self.tables.query(TABLE, self.pk, first=self.first, limit=limit, cursor=self.cursor)
+            page = await self.tables.query(RowQuery(TABLE, self.pk, first=self.first, limit=limit, cursor=self.cursor))
             self.rows.extend(page.rows)
             self.cursor, self.ended = page.next, page.next is None
 

@@ -24,7 +24,7 @@ from ..scheduler.keys import END_EVENTS, FIRST_EVENT, NEWS, minute_text, shard_t
 from ..scheduler.protocol.redriving import REDRIVEN, parse_redriven, redriven_by_channel
 from ..scheduler.shard import ledger
 from ..storage.names import EVENTS, LEDGER, TENANTS
-from ..storage.ports import Row, Tables, Where
+from ..storage.ports import Row, RowQuery, Tables, Where
 from ..tenants.cache import Cached
 from ..tenants.rows import PK_TENANTS, PREFIX_CHANNEL, of_tenant
 from ..web.fields.params import Paging
@@ -155,7 +155,7 @@ class TenantOverview:
         return until if until > self._clock.monotonic() else None
 
     async def _read(self, key: str) -> TenantsAtOnce:
-        homes = await load_rows(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting", "uid"))
+        homes = await load_rows(self._tables, RowQuery(TENANTS, PK_TENANTS, "", "~", select=("deleting", "uid")))
         uids = {row.rk: str(row.props["uid"]) for row in homes if not row.props.get("deleting")}
         seen, (needy, urgent) = await asyncio.gather(self._metrics.open_of(uids), count_needy(self._fleet_tables))
         redriven = await self._redriven(seen.with_dead[:MOST_SHARDS])
@@ -195,7 +195,9 @@ class TenantOverview:
         async def one(shard: str) -> tuple[str, int]:
             async with self._in_flight:
                 try:
-                    rows = await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, ("state", "target", "channel"))
+                    rows = await load_rows(
+                        self._tables, RowQuery(EVENTS, shard, FIRST_EVENT, END_EVENTS, select=("state", "target", "channel"))
+                    )
                 except Unavailable:
                     # The account of a mirrored shard is away.
                     rows = []
@@ -211,7 +213,9 @@ class TenantOverview:
         already."""
         async with self._in_flight:
             end = PREFIX_CHANNEL[:-1] + ";"
-            rows = await load_rows(self._tables, TENANTS, of_tenant(tenant), PREFIX_CHANNEL, end, ("uid", "paused", "breaker"))
+            rows = await load_rows(
+                self._tables, RowQuery(TENANTS, of_tenant(tenant), PREFIX_CHANNEL, end, select=("uid", "paused", "breaker"))
+            )
             ended, partial = await self._with_dead(tenant, now)
         dead = sum(int(row.props["dead"]) - parse_redriven(row.props).total() for row in ended if row.props["shard"] not in unfinished)
         blocks = ((row, block(bool(row.props.get("paused")), circuit_breaker.parse(str(row.props.get("breaker", ""))))) for row in rows)
@@ -225,7 +229,7 @@ class TenantOverview:
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             first = minute_text(now - ledger.DAY)
-            page = await self._tables.query(LEDGER, tenant, first=first, end=NEWS, where=where, select=select, cursor=cursor)
+            page = await self._tables.query(RowQuery(LEDGER, tenant, first=first, end=NEWS, where=where, select=select, cursor=cursor))
             rows += page.rows
             cursor = page.next
             if cursor is None:

@@ -18,7 +18,7 @@ from ..core.errors import Rejected, StorageError
 from ..engine import leaving
 from ..engine.async_runner import AsyncRunner
 from ..storage.names import EVENTS, SHARDS, SWEEPS
-from ..storage.ports import Delete, Row, Tables
+from ..storage.ports import Delete, Row, RowQuery, Tables
 from .keys import GATE, HOME, index_partitions, index_shard
 from .protocol.user_ends import (
     NO_ENDS,
@@ -152,7 +152,7 @@ class EndNotes:
         rows: list[Row] = []
         cursor: str | None = None
         while len(rows) < MOST_REMOVED // len(PARTITIONS):
-            page = await self._tables.query(SWEEPS, partition, select=("moved",), cursor=cursor)
+            page = await self._tables.query(RowQuery(SWEEPS, partition, select=("moved",), cursor=cursor))
             rows += [row for row in page.rows if row.read_at - row.timestamp >= OLD]
             cursor = page.next
             if cursor is None:
@@ -165,7 +165,7 @@ class EndNotes:
         for partition in self._partitions:
             cursor: str | None = None
             while left:
-                page = await self._tables.query(SHARDS, partition, select=("wake",), limit=PAGE, cursor=cursor)
+                page = await self._tables.query(RowQuery(SHARDS, partition, select=("wake",), limit=PAGE, cursor=cursor))
                 left.difference_update(index_shard(row.rk) for row in page.rows)
                 cursor = page.next
                 if cursor is None:
@@ -190,7 +190,7 @@ async def read_ends(tables: Tables, tenant: str = "", pages: int | None = None) 
         number = 0
         while pages is None or number < pages:
             first, end = (f"{tenant}:", f"{tenant};") if tenant else ("", None)
-            page = await tables.query(SWEEPS, partition, first=first, end=end, limit=PAGE, cursor=cursor)
+            page = await tables.query(RowQuery(SWEEPS, partition, first=first, end=end, limit=PAGE, cursor=cursor))
             number += 1
             for row in page.rows:
                 shard = noted_shard(row.rk)

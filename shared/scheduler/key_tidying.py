@@ -10,7 +10,7 @@ from ..core.errors import StorageError
 from ..engine.async_runner import AsyncRunner
 from ..engine.queries import each_row
 from ..storage.names import LIMITS
-from ..storage.ports import Delete, Merge, Op, Row, Tables
+from ..storage.ports import Delete, Merge, Op, Row, RowQuery, Tables
 from ..tenants.store import TenantDirectory
 from .key_rules import PARTITIONS, line_of_event, parse_line, ticket_of, ticket_time
 from .keys import Address, parse_address, shard_tenant
@@ -39,7 +39,7 @@ class KeyTidying:
         counts: Counter[str] = Counter()
         first = now // OLD * PARTS
         for number in range(first, first + PARTS):
-            async for row in each_row(self._tables, LIMITS, f"key:{number % PARTITIONS:02x}"):
+            async for row in each_row(self._tables, RowQuery(LIMITS, f"key:{number % PARTITIONS:02x}")):
                 counts[await self._one(row, now)] += 1
         return counts
 

@@ -25,7 +25,7 @@ from ..engine.queries import load_rows
 from ..engine.row_codec import RowCodec
 from ..engine.stored_passes import following, page_with_rows
 from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS
-from ..storage.ports import ANY, Applied, Insert, Merge, Props, Replace, Row, Tables, Upsert, Where
+from ..storage.ports import ANY, Applied, Insert, Merge, Props, Replace, Row, RowQuery, Tables, Upsert, Where
 from .facets.finding.labels import MARK, digests_of
 from .facets.finding.rows import LABEL_ROWS, file_rows
 from .keys import (
@@ -151,7 +151,7 @@ class LabelIndex:
         if marker is None or not marker.props["wanted"]:
             return counts
         until, waiting = self._clock.monotonic() + RUN_FOR, 0
-        for row in await load_rows(self._tables, SWEEPS, PK_PROGRESS, "", "~"):
+        for row in await load_rows(self._tables, RowQuery(SWEEPS, PK_PROGRESS, "", "~")):
             progress = PROGRESS.decode(row.props)
             if _is_complete(progress, marker):
                 continue
@@ -190,14 +190,16 @@ class LabelIndex:
     async def _page(self, tenant: str, at: LabelProgress, names: Collection[str], counts: Counter[str]) -> LabelProgress | None:
         """Do one page; return where to go on, None at the end."""
         if at.phase == ENDED:
-            page = await page_with_rows(self._tables, LEDGER, tenant, first=at.key, end=NEWS, select=("shard",), limit=PAGE)
+            page = await page_with_rows(self._tables, RowQuery(LEDGER, tenant, first=at.key, end=NEWS, select=("shard",), limit=PAGE))
             await asyncio.gather(*(self._shard(str(row.props["shard"]), row.rk.partition(":")[0], names, counts) for row in page.rows))
             place = following([tenant], page)
             return replace(at, key=place.key) if place is not None else None
         # A list of accounts may have grown, never shrunk.
         left = [each for each in self._partitions if not at.place or index_number(each) >= index_number(at.place)]
         begin = at.key if left[0] == at.place else ""
-        page = await page_with_rows(self._tables, SHARDS, left[0], first=begin, where=(Where("tenant", "eq", tenant),), limit=PAGE)
+        page = await page_with_rows(
+            self._tables, RowQuery(SHARDS, left[0], first=begin, where=(Where("tenant", "eq", tenant),), limit=PAGE)
+        )
         await asyncio.gather(*(self._shard(index_shard(row.rk), str(row.props["bucket"]), names, counts) for row in page.rows))
         place = following(left, page)
         return replace(at, place=place.partition, key=place.key) if place is not None else replace(at, phase=ENDED, place="", key="")
@@ -206,7 +208,7 @@ class LabelIndex:
         """File the rows of a shard's events, and of those that moved from here: the copy of an event without a mark has none."""
         async with self._in_flight:
             digests = set[str]()
-            for row in await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, _USED):
+            for row in await load_rows(self._tables, RowQuery(EVENTS, shard, FIRST_EVENT, END_EVENTS, select=_USED)):
                 found = digests_of(row.props, names)
                 if not found:
                     continue

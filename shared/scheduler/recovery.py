@@ -19,7 +19,7 @@ from ..core.errors import StorageError
 from ..core.process_identity import ProcessIdentity
 from ..engine.async_runner import AsyncRunner
 from ..storage.names import SHARDS
-from ..storage.ports import Row, Tables, Where
+from ..storage.ports import Row, RowQuery, Tables, Where
 from . import timings
 from .firing import backlog
 from .keys import HOME, index_partitions, minute_text
@@ -142,11 +142,13 @@ class ShardRecovery:
         """
         end, where = minute_text(now + _LAST_LOOK + timings.MINUTE), (Where("state", "eq", "sent"),)
         async with self._in_flight:
-            page = await self._tables.query(SHARDS, partition, first=minute_text(now - timings.RECOVER_WITHIN), end=end, where=where)
+            page = await self._tables.query(
+                RowQuery(SHARDS, partition, first=minute_text(now - timings.RECOVER_WITHIN), end=end, where=where)
+            )
             if page.next is not None:
                 # A long backlog fills the page, so the punctual shards behind it are asked for by themselves.
                 punctual = minute_text(now - timings.BACKLOG_AFTER)
-                last = await self._tables.query(SHARDS, partition, first=punctual, end=end, where=where)
+                last = await self._tables.query(RowQuery(SHARDS, partition, first=punctual, end=end, where=where))
                 return [row for row in page.rows if row.rk < punctual] + last.rows
         return page.rows
 

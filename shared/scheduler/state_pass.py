@@ -21,7 +21,7 @@ from ..engine.queries import load_rows
 from ..engine.row_codec import RowCodec
 from ..engine.stored_passes import following, page_with_rows
 from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS, TENANTS
-from ..storage.ports import Applied, Props, Replace, Row, Tables, Where
+from ..storage.ports import Applied, Props, Replace, Row, RowQuery, Tables, Where
 from ..tenants.rows import PK_TENANTS
 from .facets.finding.rows import STATE_ROWS, file_rows
 from .facets.finding.states import ListedState
@@ -110,7 +110,7 @@ class StatePass:
         # A list of accounts may have grown, never shrunk.
         left = [each for each in self._partitions if not at.place or index_number(each) >= index_number(at.place)]
         begin = at.key if left[0] == at.place else ""
-        page = await page_with_rows(self._tables, SHARDS, left[0], first=begin, limit=PAGE)
+        page = await page_with_rows(self._tables, RowQuery(SHARDS, left[0], first=begin, limit=PAGE))
         await asyncio.gather(*(self._unfinished(row, counts) for row in page.rows))
         place = following(left, page)
         return replace(at, place=place.partition, key=place.key) if place is not None else replace(at, phase=ENDED, place="", key="")
@@ -129,12 +129,14 @@ class StatePass:
         counts["filed"] += len(states)
 
     async def _ledger_page(self, at: StatePassProgress, counts: Counter[str]) -> StatePassProgress | None:
-        tenants = sorted(row.rk for row in await load_rows(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",)))
+        tenants = sorted(row.rk for row in await load_rows(self._tables, RowQuery(TENANTS, PK_TENANTS, "", "~", select=("deleting",))))
         left = [tenant for tenant in tenants if tenant >= at.place]
         if not left:
             return None
         begin, dead = at.key if left[0] == at.place else "", (Where("dead", "gt", 0),)
-        page = await page_with_rows(self._tables, LEDGER, left[0], first=begin, end=NEWS, where=dead, select=("shard",), limit=PAGE)
+        page = await page_with_rows(
+            self._tables, RowQuery(LEDGER, left[0], first=begin, end=NEWS, where=dead, select=("shard",), limit=PAGE)
+        )
 
         async def file(row: Row) -> None:
             async with self._in_flight:

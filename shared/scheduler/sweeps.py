@@ -19,7 +19,7 @@ from ..engine.async_runner import AsyncRunner
 from ..engine.effects import Steps
 from ..engine.queries import each_page, load_rows
 from ..storage.names import EVENTS, IDS, LEDGER, SHARDS
-from ..storage.ports import ANY, Applied, Delete, Merge, Row, Tables, Where, WriteRefused
+from ..storage.ports import ANY, Applied, Delete, Merge, Row, RowQuery, Tables, Where, WriteRefused
 from . import timings
 from .answer_rows import ANSWERS, END_ANSWERS, FIRST_ANSWER
 from .facets import FACETS
@@ -250,7 +250,7 @@ class Sweeps:
         """Read a partition page by page; add its rows to `late` and `punctual`."""
         counts: Counter[str] = Counter()
         kept = 0
-        async for page in each_page(self._tables, SHARDS, partition, end=end):
+        async for page in each_page(self._tables, RowQuery(SHARDS, partition, end=end)):
             counts["seen"] += len(page.rows)
             backlog = [row for row in page.rows if pacing.is_late(row, now)][: BACKLOG_ROWS - kept]
             late += backlog
@@ -308,7 +308,7 @@ class Sweeps:
         for partition in self._partitions:
             cursor: str | None = None
             while woken < RECALL:
-                page = await self._tables.query(SHARDS, partition, where=where, limit=min(1000, RECALL - woken), cursor=cursor)
+                page = await self._tables.query(RowQuery(SHARDS, partition, where=where, limit=min(1000, RECALL - woken), cursor=cursor))
                 now = self._clock.now()
                 steps = [send(ShardMessage(index_shard(row.rk), row.rk), now, retries_only=True) for row in page.rows]
                 await asyncio.gather(*(self._one(row, each) for row, each in zip(page.rows, steps, strict=True)))
@@ -335,7 +335,7 @@ class Sweeps:
             cursor: str | None = None
             while (began := self._clock.monotonic()) < until:
                 over = (Where("keep", "le", now),)
-                page = await self._tables.query(LEDGER, tenant, end=end, where=over, limit=RETAIN_PAGE, cursor=cursor)
+                page = await self._tables.query(RowQuery(LEDGER, tenant, end=end, where=over, limit=RETAIN_PAGE, cursor=cursor))
                 counts.update(await asyncio.gather(*(self._removed(tenant, row, now) for row in page.rows)))
                 cursor = page.next
                 if cursor is None:
@@ -355,7 +355,7 @@ class Sweeps:
     async def _remove(self, tenant: str, entry: Row, now: Millis) -> str:
         """Remove id rows, events, the gate, and the ledger row last, so that the next run finds the shard after a crash."""
         shard = str(entry.props["shard"])
-        rows = await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        rows = await load_rows(self._tables, RowQuery(EVENTS, shard, FIRST_EVENT, END_EVENTS))
         for row in rows:
             if FORMER in row.props:
                 # Finishes the move, if it stopped before the pointer was stored.
@@ -387,7 +387,7 @@ class Sweeps:
 
     async def _remove_copy(self, tenant: str, key: str, shard: str, side: str) -> None:
         """Remove the other account's copy of a shard that is being removed."""
-        rows = await load_rows(self._tables, side + EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        rows = await load_rows(self._tables, RowQuery(side + EVENTS, shard, FIRST_EVENT, END_EVENTS))
         for row in rows:
             for name in id_names(row.props):
                 await self._free_id(side, tenant, name, row)
@@ -404,7 +404,7 @@ class Sweeps:
 
     async def _remove_answers(self, side: str, shard: str) -> None:
         """Remove a shard's rows with answers: before its event rows, which show that there are any."""
-        found = each_page(self._tables, side + EVENTS, shard, first=FIRST_ANSWER, end=END_ANSWERS, select=("at",), limit=DELETES)
+        found = each_page(self._tables, RowQuery(side + EVENTS, shard, first=FIRST_ANSWER, end=END_ANSWERS, select=("at",), limit=DELETES))
         async for page in found:
             if page.rows:
                 await self._tables.write(side + EVENTS, shard, tuple(Delete(row.rk, ANY) for row in page.rows))

@@ -24,7 +24,7 @@ from .azure import account, wire
 from .azure.account import VERSION, Account
 from .bounded_calls import MOST, Bounded, Full
 from .memory import MemoryTables
-from .ports import MAX_EGT_BYTES, MAX_PAGE, Applied, Op, Page, Row, WriteRefused
+from .ports import MAX_EGT_BYTES, Applied, Op, Page, Row, RowQuery, WriteRefused
 
 if TYPE_CHECKING:
     from azure.core.credentials import TokenCredential
@@ -42,8 +42,8 @@ class BlockingTables(Protocol):
     def get(self, table: str, pk: str, rk: str, *, timeout: float) -> Row | None:
         """The row, or None. Raises `Unavailable` or `Rejected`."""
 
-    def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None, timeout: float) -> Page:
-        """One page of the rows with `first` <= key < `end`. Raises `Unavailable` or `Rejected`."""
+    def query(self, query: RowQuery, *, timeout: float) -> Page:
+        """One page. Raises `Unavailable` or `Rejected`."""
 
     def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | WriteRefused:
         """Apply all of `ops` in one transaction, or none. Raises `OutcomeUnknown`, `Unavailable` or `Rejected`."""
@@ -152,15 +152,10 @@ class HttpTables:
         answer = self._call("get", "GET", f"/{wire.entity_path(table, pk, rk)}", {}, wire.READ, b"", timeout)
         return wire.find_row(pk, answer.status_code, answer.headers, answer.content)
 
-    def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None, timeout: float) -> Page:
+    def query(self, query: RowQuery, *, timeout: float) -> Page:
         """See `BlockingTables.query`."""
-        limits.check_table(table)
-        limits.check_key("PartitionKey", pk)
-        query = {"$filter": wire.filter_text(pk, first, end, ()), "$top": str(MAX_PAGE)}
-        if cursor is not None:
-            query |= wire.cursor_query(cursor)
-        answer = self._call("query", "GET", f"/{table}()", query, wire.READ, b"", timeout)
-        return wire.find_page(pk, answer.status_code, answer.headers, answer.content)
+        answer = self._call("query", "GET", f"/{query.table}()", wire.query_parameters(query), wire.READ, b"", timeout)
+        return wire.find_page(query.pk, answer.status_code, answer.headers, answer.content)
 
     def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | WriteRefused:
         """See `BlockingTables.write`."""
@@ -236,10 +231,10 @@ class MemoryBlockingTables:
         with self._lock:
             return run_through(self.tables.get(table, pk, rk))
 
-    def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None, timeout: float) -> Page:
+    def query(self, query: RowQuery, *, timeout: float) -> Page:
         """See `BlockingTables.query`."""
         with self._lock:
-            return run_through(self.tables.query(table, pk, first=first, end=end, cursor=cursor))
+            return run_through(self.tables.query(query))
 
     def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | WriteRefused:
         """See `BlockingTables.write`."""

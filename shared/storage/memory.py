@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from ..core.clock import Clock, Millis, to_text
 from ..core.errors import Rejected
 from . import limits
-from .ports import MAX_PAGE, Applied, Message, Op, Page, Row, Where, WriteRefused
+from .ports import Applied, Message, Op, Page, Row, RowQuery, StoringTables, WriteRefused
 from .server_time import ServerTimeEstimator, time_etag
 from .twins import StoredRow, check_transaction, holding, order, plan_write, taken_message
 
@@ -49,7 +49,7 @@ class _Partition:
         return self.keys
 
 
-class MemoryTables:
+class MemoryTables(StoringTables):
     """Tables in memory; implements `ports.Tables`.
 
     `clock` gives timestamps, and `read_at` cut to whole seconds as the `Date` header is. With `page_rows` a query looks at no
@@ -88,19 +88,9 @@ class MemoryTables:
         self.transactions["rows_read"] += 1
         return Row(pk, found.rk, dict(found.props), found.etag, found.timestamp, self._read_at())
 
-    async def query(
-        self,
-        table: str,
-        pk: str,
-        *,
-        first: str = "",
-        end: str | None = None,
-        where: Sequence[Where] = (),
-        select: Sequence[str] | None = None,
-        limit: int = MAX_PAGE,
-        cursor: str | None = None,
-    ) -> Page:
-        """One page of the partition, see `ports.Tables.query`. Raises `Rejected`."""
+    async def query(self, query: RowQuery) -> Page:
+        """One page of the partition, see `ports.RowQuery`. Raises `Rejected`."""
+        table, pk, first, end, where, select, limit, cursor = query
         limits.check_limit(limit)
         limits.check_key("PartitionKey", pk)
         holds = holding(where) if where else None
@@ -132,7 +122,7 @@ class MemoryTables:
         return Page(rows, "@" + keys[at] if at < stop else None, read_at)
 
     async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        """Apply all of `ops` or none, see `ports.Tables.write`. Raises `Rejected`."""
+        """Apply all of `ops` or none, see `ports.Write`. Raises `Rejected`."""
         plain = check_transaction(table, pk, ops)
         self.transactions["write"] += 1
         partitions = self._table(table)

@@ -12,9 +12,10 @@ the protocol that issued it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, overload
 
 from ..core.clock import Millis
 
@@ -123,34 +124,116 @@ class Where(NamedTuple):
     value: Value
 
 
-class Tables(Protocol):
-    """Rows in named tables; every call works within one partition."""
+class Get(NamedTuple):
+    """Read one row: answered with `Row | None`."""
 
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
-        """The row, or None."""
+    table: str
+    pk: str
+    rk: str
 
-    async def query(
-        self,
-        table: str,
-        pk: str,
-        *,
-        first: str = "",
-        end: str | None = None,
-        where: Sequence[Where] = (),
-        select: Sequence[str] | None = None,
-        limit: int = MAX_PAGE,
-        cursor: str | None = None,
-    ) -> Page:
-        """One page of the partition: `first` <= row key < `end`. A page may be short, even empty, with `next` set."""
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        """Apply all of `ops` (1 to 100, distinct row keys) in one transaction, or none."""
+class RowQuery(NamedTuple):
+    """Read one page of a partition, `first` <= row key < `end`: answered with `Page`. A page may be short, even empty, with `next` set.
 
+    where: conditions that rows meet. select: the properties to read; None for all. cursor: `next` of the page before.
+    """
+
+    table: str
+    pk: str
+    first: str = ""
+    end: str | None = None
+    where: Sequence[Where] = ()
+    select: Sequence[str] | None = None
+    limit: int = MAX_PAGE
+    cursor: str | None = None
+
+
+class Write(NamedTuple):
+    """Apply all of `ops` (1 to 100, distinct row keys) in one transaction, or none: answered with `Applied | WriteRefused`."""
+
+    table: str
+    pk: str
+    ops: Sequence[Op]
+
+
+type TableRequest = Get | RowQuery | Write
+
+
+class Tables(ABC):
+    """Rows in named tables; every request works within one partition.
+
+    A class that changes, counts or delays requests implements `perform` alone: see `WrappedTables`.
+    """
+
+    @overload
+    def perform(self, request: Get) -> Coroutine[Any, Any, Row | None]: ...
+    @overload
+    def perform(self, request: RowQuery) -> Coroutine[Any, Any, Page]: ...
+    @overload
+    def perform(self, request: Write) -> Coroutine[Any, Any, Applied | WriteRefused]: ...
+    @abstractmethod
+    def perform(self, request: Any) -> Coroutine[Any, Any, Any]:
+        """Carry out one request and return its answer."""
+
+    def get(self, table: str, pk: str, rk: str) -> Coroutine[Any, Any, Row | None]:
+        """Return the row, or None."""
+        return self.perform(Get(table, pk, rk))
+
+    def query(self, query: RowQuery) -> Coroutine[Any, Any, Page]:
+        """Return one page."""
+        return self.perform(query)
+
+    def write(self, table: str, pk: str, ops: Sequence[Op]) -> Coroutine[Any, Any, Applied | WriteRefused]:
+        """Apply all of `ops`, or none."""
+        return self.perform(Write(table, pk, ops))
+
+    @abstractmethod
     async def ensure(self, tables: Sequence[str]) -> None:
         """Create the tables that are missing."""
 
+    @abstractmethod
     async def close(self) -> None:
         """Release connections."""
+
+
+class StoringTables(Tables):
+    """Tables that carry requests out themselves: one method a request, called without a wrapper's cost."""
+
+    def perform(self, request: TableRequest) -> Coroutine[Any, Any, Any]:
+        """See `Tables`."""
+        if isinstance(request, Write):
+            return self.write(request.table, request.pk, request.ops)
+        if isinstance(request, Get):
+            return self.get(request.table, request.pk, request.rk)
+        return self.query(request)
+
+    @abstractmethod
+    async def get(self, table: str, pk: str, rk: str) -> Row | None: ...
+
+    @abstractmethod
+    async def query(self, query: RowQuery) -> Page: ...
+
+    @abstractmethod
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused: ...
+
+
+class WrappedTables(Tables):
+    """Tables that hand each request on to others. A subclass acts before, after or instead."""
+
+    def __init__(self, inner: Tables) -> None:
+        self.inner = inner
+
+    async def perform(self, request: TableRequest) -> Any:
+        """See `Tables`."""
+        return await self.inner.perform(request)
+
+    async def ensure(self, tables: Sequence[str]) -> None:
+        """See `Tables`."""
+        await self.inner.ensure(tables)
+
+    async def close(self) -> None:
+        """See `Tables`."""
+        await self.inner.close()
 
 
 @dataclass(slots=True)

@@ -34,7 +34,24 @@ import orjson
 from ..core.clock import Millis
 from ..core.errors import OutcomeUnknown
 from .names import EVENTS, FLEETS, MIRRORED, TURNS
-from .ports import MAX_PAGE, Applied, Delete, Insert, Merge, Op, Page, Replace, Row, Tables, Upsert, Where, WriteRefused
+from .ports import (
+    Applied,
+    Delete,
+    Get,
+    Insert,
+    Merge,
+    Op,
+    Page,
+    Replace,
+    Row,
+    RowQuery,
+    TableRequest,
+    Tables,
+    Upsert,
+    WrappedTables,
+    Write,
+    WriteRefused,
+)
 
 if TYPE_CHECKING:
     from .blocking import BlockingTables
@@ -162,6 +179,19 @@ class TransitionTrace:
             self._known = pk, sampled
         return kind if sampled else None
 
+    def record(self, request: TableRequest, answer: Any) -> None:
+        """Record a request that was answered; None for the lost answer of a write."""
+        kind = self.kind(request.table, request.pk)
+        if kind is None:
+            return
+        match request:
+            case Write():
+                self.record_write(kind, request.pk, request.ops, answer)
+            case Get() if answer is not None:
+                self.record_read(kind, request.pk, (answer,))
+            case RowQuery() if request.select is None and kind != "gate":
+                self.record_read(kind, request.pk, answer.rows)
+
     def record_read(self, kind: str, pk: str, rows: Sequence[Row]) -> None:
         """Remember rows that were read; of a shard, the gate alone."""
         with self._lock:
@@ -248,61 +278,26 @@ def short_etag(etag: str) -> str:
     return etag
 
 
-class TracedTables:
+class TracedTables(WrappedTables):
     """`ports.Tables` whose transactions are traced."""
 
     def __init__(self, tables: Tables, trace: TransitionTrace) -> None:
-        self.inner, self.trace = tables, trace
+        super().__init__(tables)
+        self.trace = trace
 
     def __getattr__(self, name: str) -> Any:
         # Counters and the like that only some adapters have.
         return getattr(self.inner, name)
 
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
-        """See `ports.Tables.get`."""
-        row = await self.inner.get(table, pk, rk)
-        if row is not None and (kind := self.trace.kind(table, pk)) is not None:
-            self.trace.record_read(kind, pk, (row,))
-        return row
-
-    async def query(
-        self,
-        table: str,
-        pk: str,
-        *,
-        first: str = "",
-        end: str | None = None,
-        where: Sequence[Where] = (),
-        select: Sequence[str] | None = None,
-        limit: int = MAX_PAGE,
-        cursor: str | None = None,
-    ) -> Page:
-        """See `ports.Tables.query`."""
-        page = await self.inner.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
-        if select is None and (kind := self.trace.kind(table, pk)) is not None and kind != "gate":
-            self.trace.record_read(kind, pk, page.rows)
-        return page
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        """See `ports.Tables.write`."""
-        kind = self.trace.kind(table, pk)
-        if kind is None:
-            return await self.inner.write(table, pk, ops)
+    async def perform(self, request: TableRequest) -> Any:
+        """See `ports.Tables`."""
         try:
-            answer = await self.inner.write(table, pk, ops)
+            answer = await self.inner.perform(request)
         except OutcomeUnknown:
-            self.trace.record_write(kind, pk, ops, None)
+            self.trace.record(request, None)
             raise
-        self.trace.record_write(kind, pk, ops, answer)
+        self.trace.record(request, answer)
         return answer
-
-    async def ensure(self, tables: Sequence[str]) -> None:
-        """See `ports.Tables.ensure`."""
-        await self.inner.ensure(tables)
-
-    async def close(self) -> None:
-        """See `ports.Tables.close`."""
-        await self.inner.close()
 
 
 class TracedBlockingTables:
@@ -317,28 +312,24 @@ class TracedBlockingTables:
     def get(self, table: str, pk: str, rk: str, *, timeout: float) -> Row | None:
         """See `BlockingTables.get`."""
         row = self.inner.get(table, pk, rk, timeout=timeout)
-        if row is not None and (kind := self.trace.kind(table, pk)) is not None:
-            self.trace.record_read(kind, pk, (row,))
+        self.trace.record(Get(table, pk, rk), row)
         return row
 
-    def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None, timeout: float) -> Page:
+    def query(self, query: RowQuery, *, timeout: float) -> Page:
         """See `BlockingTables.query`."""
-        page = self.inner.query(table, pk, first=first, end=end, cursor=cursor, timeout=timeout)
-        if (kind := self.trace.kind(table, pk)) is not None:
-            self.trace.record_read(kind, pk, page.rows)
+        page = self.inner.query(query, timeout=timeout)
+        self.trace.record(query, page)
         return page
 
     def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | WriteRefused:
         """See `BlockingTables.write`."""
-        kind = self.trace.kind(table, pk)
-        if kind is None:
-            return self.inner.write(table, pk, ops, timeout=timeout)
+        request = Write(table, pk, ops)
         try:
             answer = self.inner.write(table, pk, ops, timeout=timeout)
         except OutcomeUnknown:
-            self.trace.record_write(kind, pk, ops, None)
+            self.trace.record(request, None)
             raise
-        self.trace.record_write(kind, pk, ops, answer)
+        self.trace.record(request, answer)
         return answer
 
     def ensure(self, table: str, *, timeout: float) -> None:

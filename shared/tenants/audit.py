@@ -22,7 +22,7 @@ from ..core.errors import Unavailable
 from ..core.ids import SystemIds
 from ..engine.queries import first_rows
 from ..storage.names import SECOND, TENANTS
-from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Row, Tables, Upsert, Where
+from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Row, RowQuery, Tables, Upsert, Where
 from ..web.audited import Change, Outcome
 from ..web.problem import invalid
 from ..web.routes import Call
@@ -113,7 +113,7 @@ class AuditRecords:
         while month >= earliest:
             after = max(begin, f"{start.row}!") if start is not None and start.month == month else begin
             wanted = limit + 1 - len(found)
-            rows, _ = await first_rows(self._tables, TENANTS, _partition(month), wanted, first=after, end=stop, where=conditions)
+            rows, _ = await first_rows(self._tables, RowQuery(TENANTS, _partition(month), first=after, end=stop, where=conditions), wanted)
             found += rows
             if len(found) > limit:
                 last = found[limit - 1]
@@ -129,7 +129,7 @@ class AuditRecords:
         for _ in range(1 + now // _DAY % OLDER):
             older = _before(older)
         for each in (month, older):
-            page = await self._tables.query(TENANTS, _partition(each), select=("at",), limit=_BATCH)
+            page = await self._tables.query(RowQuery(TENANTS, _partition(each), select=("at",), limit=_BATCH))
             if page.rows:
                 await self._tables.write(TENANTS, _partition(each), [Delete(row.rk, ANY) for row in page.rows])
                 counts["removed"] += len(page.rows)

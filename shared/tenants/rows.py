@@ -22,7 +22,7 @@ from ..core.errors import OutcomeUnknown
 from ..engine.queries import first_rows
 from ..engine.row_codec import Format, RowCodec
 from ..storage.names import TENANTS
-from ..storage.ports import Applied, Op, Props, Row, Tables, WriteRefused
+from ..storage.ports import Applied, Op, Props, Row, RowQuery, Tables, WriteRefused
 from ..web.callers import KeyRecord
 from .model import Scope, Tenant
 
@@ -144,5 +144,5 @@ async def listed(tables: Tables, pk: str, prefix: str, after: str, limit: int) -
     first = f"{prefix}{after}!" if after else prefix
     end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else None
     # One row more than requested shows that the list continues.
-    rows, _ = await first_rows(tables, TENANTS, pk, limit + 1, first=first, end=end)
+    rows, _ = await first_rows(tables, RowQuery(TENANTS, pk, first=first, end=end), limit + 1)
     return rows[:limit], rows[limit - 1].rk.removeprefix(prefix) if len(rows) > limit else None

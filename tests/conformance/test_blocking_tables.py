@@ -13,7 +13,7 @@ from shared.core.clock import SettableClock
 from shared.core.errors import Rejected
 from shared.storage.blocking import BlockingTables, HttpTables, MemoryBlockingTables, run_through
 from shared.storage.memory import MemoryTables
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Row, Upsert, WriteRefused
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Row, RowQuery, Upsert, Where, WriteRefused
 
 _names = itertools.count(1)
 
@@ -34,7 +34,7 @@ class Store:
         rows: list[Row] = []
         cursor = None
         while True:
-            page = self.tables.query(self.table, "p", first=first, end=end, cursor=cursor, timeout=60)
+            page = self.tables.query(RowQuery(self.table, "p", first=first, end=end, cursor=cursor), timeout=60)
             rows += page.rows
             cursor = page.next
             if cursor is None:
@@ -99,10 +99,18 @@ def test_a_range_comes_in_key_order_and_whole(store: Store) -> None:
     assert [row.props["n"] for row in rows] == list(range(1200))
 
 
+def test_a_query_can_ask_for_conditions_properties_and_a_number_of_rows(store: Store) -> None:
+    store.write(*(Insert(f"r{number}", {"n": number, "text": "x"}) for number in range(5)))
+    query = RowQuery(store.table, "p", "r1", where=[Where("n", "ge", 2)], select=["n"])
+    assert [(row.rk, row.props) for row in store.tables.query(query, timeout=60).rows] == [(f"r{n}", {"n": n}) for n in (2, 3, 4)]
+    page = store.tables.query(RowQuery(store.table, "p", limit=2), timeout=60)
+    assert [row.rk for row in page.rows] == ["r0", "r1"] and page.next is not None
+
+
 def test_what_can_never_be_applied_is_rejected(store: Store) -> None:
     with pytest.raises(Rejected):
         store.write(Insert("a/b", {}))
     with pytest.raises(Rejected):
         store.tables.write("TableThatIsNotThere", "p", [Insert("a", {})], timeout=60)
     with pytest.raises(Rejected):
-        store.tables.query(store.table, "p", first="", end="~", cursor="nonsense", timeout=60)
+        store.tables.query(RowQuery(store.table, "p", first="", end="~", cursor="nonsense"), timeout=60)

@@ -16,7 +16,7 @@ from shared.scheduler.protocol.owning import OwnerSession, ShardBusy
 from shared.scheduler.rules import RowOutcome
 from shared.scheduler.shard.gate import Gate, parse_gate, seal
 from shared.storage.names import EVENTS, LEDGER, SHARDS
-from shared.storage.ports import Row
+from shared.storage.ports import Row, RowQuery
 from tests.waiting import eventually
 
 from .conftest import Store
@@ -50,7 +50,7 @@ class Shard:
         return parse_gate(row.props)
 
     async def events(self) -> list[Row]:
-        return (await self.tables.query(EVENTS, self.key, first=FIRST_EVENT, end=END_EVENTS)).rows
+        return (await self.tables.query(RowQuery(EVENTS, self.key, first=FIRST_EVENT, end=END_EVENTS))).rows
 
 
 async def filed(store: Store) -> Shard:
@@ -144,7 +144,7 @@ async def test_a_finished_shard_is_in_the_ledger_and_no_longer_in_the_index(stor
     assert await shard.runner.run(owning.finish(session, {"kind": "test"}))
     assert (await shard.gate()).state == "done"
     assert await shard.take("late") == "done"
-    listed = await store.tables.query(LEDGER, "gate", end="~")
+    listed = await store.tables.query(RowQuery(LEDGER, "gate", end="~"))
     [entry] = [row for row in listed.rows if row.props["shard"] == shard.key]
     assert (entry.props["accepted"], entry.props["delivered"]) == (2, 2)
     assert await store.tables.get(SHARDS, owning.index_partition(shard.key), shard.index) is None

@@ -8,7 +8,7 @@ import pytest
 
 from shared.core.errors import Rejected
 from shared.storage import limits
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Upsert, Where, WriteRefused
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, RowQuery, Upsert, Where, WriteRefused
 
 from .conftest import Store
 
@@ -38,7 +38,7 @@ async def test_a_bad_key_is_rejected_by_every_verb(store: Store, key: str) -> No
     with pytest.raises(Rejected):
         await store.tables.get(store.table, key, "r")
     with pytest.raises(Rejected):
-        await store.tables.query(store.table, key)
+        await store.tables.query(RowQuery(store.table, key))
 
 
 @pytest.mark.parametrize("count", [0, 101])
@@ -96,7 +96,7 @@ async def test_a_value_that_cannot_be_stored_is_rejected(store: Store, value: An
         with pytest.raises(Rejected, match=r"^InvalidInput"):
             await write(store, op, Insert("s", {}))
     with pytest.raises(Rejected, match=r"^InvalidInput"):
-        await store.tables.query(store.table, "p", where=[Where("v", "eq", value)])
+        await store.tables.query(RowQuery(store.table, "p", where=[Where("v", "eq", value)]))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "1a", "a-b", "a.b", "é", "x" * 256, "PartitionKey", "RowKey", "Timestamp", "odata.etag"])
@@ -158,11 +158,11 @@ async def test_the_service_itself_refuses_long_strings_large_bodies_and_row_keys
 async def test_the_twin_matches_no_row_across_types(twin: Store) -> None:
     await write(twin, Insert("r", {"i": 5, "s": "5"}))
     for where in (Where("i", "lt", 5.5), Where("i", "ne", "x"), Where("i", "eq", "5"), Where("s", "lt", 9)):
-        assert (await twin.tables.query(twin.table, "p", where=[where])).rows == []
+        assert (await twin.tables.query(RowQuery(twin.table, "p", where=[where]))).rows == []
 
 
 @pytest.mark.azurite(reason="Azure compares by type")
 async def test_azurite_compares_across_types_as_javascript_does(service: Store) -> None:
     await write(service, Insert("r", {"i": 5, "s": "5"}))
     for where in (Where("i", "lt", 5.5), Where("i", "ne", "x"), Where("i", "eq", "5"), Where("s", "lt", 9)):
-        assert len((await service.tables.query(service.table, "p", where=[where])).rows) == 1
+        assert len((await service.tables.query(RowQuery(service.table, "p", where=[where]))).rows) == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.core.errors import Rejected
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Replace, Upsert, Where, WriteRefused
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Replace, RowQuery, Upsert, Where, WriteRefused
 
 from .conftest import Store
 
@@ -81,13 +81,13 @@ async def test_a_random_history_goes_the_same_way(twin: Store, folder: Store, se
         assert outcomes[0] == outcomes[1] == outcomes[2], drawn
         kinds.add(outcomes[0].reason if isinstance(outcomes[0], WriteRefused) else "applied")
         first, end = sorted(chance.sample(KEYS, 2), key=lambda key: key.encode("utf-16-be"))
-        whole = [await store.tables.query(store.table, "p") for store in stores]
-        part = [await store.tables.query(store.table, "p", first=first, end=end, limit=3, select=["s"]) for store in stores]
+        whole = [await store.tables.query(RowQuery(store.table, "p")) for store in stores]
+        part = [await store.tables.query(RowQuery(store.table, "p", first=first, end=end, limit=3, select=["s"])) for store in stores]
         prop = chance.choice(list(VALUES))
         where = Where(
             prop, chance.choice(["eq", "ne"] if prop == "b" else ["eq", "ne", "lt", "le", "gt", "ge"]), chance.choice(VALUES[prop])
         )
-        found = [await store.tables.query(store.table, "p", where=[where]) for store in stores]
+        found = [await store.tables.query(RowQuery(store.table, "p", where=[where])) for store in stores]
         for pages in (whole, part, found):
             assert plain(pages[0]) == plain(pages[1]) == plain(pages[2])
             assert len({page.next is None for page in pages}) == 1

@@ -9,7 +9,7 @@ import pytest
 from shared.core.clock import SettableClock
 from shared.core.errors import Rejected
 from shared.storage.memory import MemoryTables
-from shared.storage.ports import ANY, Delete, Insert, Where
+from shared.storage.ports import ANY, Delete, Insert, RowQuery, Where
 
 from .conftest import Store
 
@@ -21,13 +21,13 @@ async def fill(store: Store, rows: dict[str, dict[str, Any]], pk: str = "p") -> 
 
 
 async def keys(store: Store, **asked: Any) -> list[str]:
-    return [row.rk for row in (await store.tables.query(store.table, "p", **asked)).rows]
+    return [row.rk for row in (await store.tables.query(RowQuery(store.table, "p", **asked))).rows]
 
 
 async def pages(store: Store, **asked: Any) -> list[list[str]]:
     found, cursor = [], None
     while True:
-        page = await store.tables.query(store.table, "p", cursor=cursor, **asked)
+        page = await store.tables.query(RowQuery(store.table, "p", cursor=cursor, **asked))
         found.append([row.rk for row in page.rows])
         cursor = page.next
         if cursor is None:
@@ -39,7 +39,7 @@ def flat(found: list[list[str]]) -> list[str]:
 
 
 async def test_an_empty_partition_is_an_empty_page(store: Store) -> None:
-    page = await store.tables.query(store.table, "p")
+    page = await store.tables.query(RowQuery(store.table, "p"))
     assert (page.rows, page.next) == ([], None)
 
 
@@ -115,16 +115,16 @@ async def test_conditions_all_have_to_hold_and_join_the_range(store: Store) -> N
 
 async def test_select_gives_only_what_is_asked_for_and_there(store: Store) -> None:
     await fill(store, ROWS)
-    rows = (await store.tables.query(store.table, "p", select=["i", "other"])).rows
+    rows = (await store.tables.query(RowQuery(store.table, "p", select=["i", "other"]))).rows
     assert [row.props for row in rows] == [{"i": props["i"]} if "i" in props else {"other": 1} for props in ROWS.values()]
-    whole = (await store.tables.query(store.table, "p")).rows
+    whole = (await store.tables.query(RowQuery(store.table, "p"))).rows
     assert [(row.pk, row.rk, row.etag, row.timestamp) for row in rows] == [(row.pk, row.rk, row.etag, row.timestamp) for row in whole]
-    assert [row.props for row in (await store.tables.query(store.table, "p", select=[])).rows] == [{}] * 6
+    assert [row.props for row in (await store.tables.query(RowQuery(store.table, "p", select=[]))).rows] == [{}] * 6
 
 
 async def test_a_condition_may_look_at_what_is_not_selected(store: Store) -> None:
     await fill(store, ROWS)
-    page = await store.tables.query(store.table, "p", where=[Where("i", "eq", 5)], select=["s"])
+    page = await store.tables.query(RowQuery(store.table, "p", where=[Where("i", "eq", 5)], select=["s"]))
     assert [row.props for row in page.rows] == [{"s": "a'b"}]
 
 
@@ -146,10 +146,10 @@ async def test_a_cursor_survives_any_key(store: Store, key: str) -> None:
 
 async def test_rows_that_stay_are_seen_once_while_others_come_and_go_between_pages(store: Store) -> None:
     await fill(store, {f"{i:02}": {} for i in range(10)})
-    one = await store.tables.query(store.table, "p", limit=5)
+    one = await store.tables.query(RowQuery(store.table, "p", limit=5))
     gone = [row.rk for row in one.rows[:2]] + ["05", "08"]
     await store.tables.write(store.table, "p", [*(Delete(rk, ANY) for rk in gone), Insert("035", {}), Insert("085", {})])
-    two = await store.tables.query(store.table, "p", limit=5, cursor=one.next)
+    two = await store.tables.query(RowQuery(store.table, "p", limit=5, cursor=one.next))
     assert [row.rk for row in two.rows] == ["06", "07", "085", "09"]
     assert two.next is None
 
@@ -196,7 +196,7 @@ async def test_the_twins_pages_can_be_short_and_empty() -> None:
     await tables.write("Table", "p", [Insert(f"{i}", {"v": i}) for i in range(7)])
     found, sizes, cursor = [], [], None
     while True:
-        page = await tables.query("Table", "p", where=[Where("v", "ge", 3)], cursor=cursor)
+        page = await tables.query(RowQuery("Table", "p", where=[Where("v", "ge", 3)], cursor=cursor))
         found += [row.rk for row in page.rows]
         sizes.append(len(page.rows))
         cursor = page.next

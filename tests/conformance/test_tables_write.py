@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shared.core.errors import Rejected
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Row, Upsert, WriteRefused
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Row, RowQuery, Upsert, WriteRefused
 
 from .conftest import Store
 
@@ -43,7 +43,7 @@ def applied(outcome: Applied | WriteRefused) -> list[str]:
 
 
 async def all_rows(store: Store, pk: str = "p") -> dict[str, dict[str, Any]]:
-    page = await store.tables.query(store.table, pk)
+    page = await store.tables.query(RowQuery(store.table, pk))
     return {row.rk: row.props for row in page.rows}
 
 
@@ -52,7 +52,7 @@ async def test_a_value_comes_back_as_it_went_alone_and_in_a_batch(store: Store, 
     applied(await store.tables.write(store.table, "p", [Insert("one", {"v": value})]))
     ops: list[Op] = [Insert("two", {"v": value}), Upsert("three", {"a": 1, "v": value}), Replace("one", {"v": value}, ANY)]
     applied(await store.tables.write(store.table, "p", ops))
-    page = await store.tables.query(store.table, "p")
+    page = await store.tables.query(RowQuery(store.table, "p"))
     got = [row.props["v"] for row in page.rows] + [(await read(store, "one")).props["v"]]
     assert got == [value] * 4
     assert {type(v) for v in got} == {type(value)}
@@ -82,7 +82,7 @@ async def test_any_allowed_key_works_with_every_verb(store: Store, key: str) -> 
     applied(await tables.write(table, pk, [Merge(key, {"c": 3}, ANY), Insert("zz", {"k": key})]))
     row = await read(store, key, pk)
     assert (row.pk, row.rk, row.props) == (pk, key, {"a": 1, "b": 2, "c": 3})
-    page = await tables.query(table, pk, first=key, end=key + "\x01")
+    page = await tables.query(RowQuery(table, pk, first=key, end=key + "\x01"))
     assert [(row.pk, row.rk) for row in page.rows] == [(pk, key)]
     applied(await tables.write(table, pk, [Replace(key, {"d": 4}, ANY)]))
     applied(await tables.write(table, pk, [Upsert(key, {"e": 5})]))
@@ -141,7 +141,7 @@ async def test_the_etag_of_a_write_is_the_one_read_and_changes_with_each_write(s
     for op in (Merge("r", {"v": 1}, seen[-1]), Merge("r", {}, ANY), Replace("r", {"v": 1}, ANY), Upsert("r", {"v": 1})):
         seen.append(applied(await store.tables.write(store.table, "p", [op]))[0])
         assert (await read(store)).etag == seen[-1]
-        assert (await store.tables.query(store.table, "p")).rows[0].etag == seen[-1]
+        assert (await store.tables.query(RowQuery(store.table, "p"))).rows[0].etag == seen[-1]
     assert len(set(seen)) == 5
 
 
@@ -219,14 +219,14 @@ async def test_what_was_read_or_written_is_the_callers_own(store: Store) -> None
     props["v"] = 2
     row = await read(store)
     row.props["v"] = 3
-    (await store.tables.query(store.table, "p")).rows[0].props["v"] = 4
+    (await store.tables.query(RowQuery(store.table, "p"))).rows[0].props["v"] = 4
     assert (await read(store)).props == {"v": 1}
 
 
 async def test_times_are_the_services_own(store: Store) -> None:
     await put(store, v=1)
     row = await read(store)
-    page = await store.tables.query(store.table, "p")
+    page = await store.tables.query(RowQuery(store.table, "p"))
     assert row.read_at % 1000 == 0
     assert page.read_at % 1000 == 0
     assert row.timestamp < row.read_at + 1000
@@ -238,7 +238,7 @@ async def test_times_are_the_services_own(store: Store) -> None:
 async def test_a_hundred_rows_go_in_one_transaction(store: Store) -> None:
     ops: list[Op] = [Insert(f"{i:03}", {"v": i}) for i in range(100)]
     etags = applied(await store.tables.write(store.table, "p", ops))
-    rows = (await store.tables.query(store.table, "p")).rows
+    rows = (await store.tables.query(RowQuery(store.table, "p"))).rows
     assert [row.etag for row in rows] == etags
 
 
@@ -248,7 +248,7 @@ async def test_transactions_and_rows_are_counted(store: Store) -> None:
     await store.tables.write(store.table, "p", [Insert("a", {})])
     await store.tables.get(store.table, "p", "a")
     await store.tables.get(store.table, "p", "none")
-    await store.tables.query(store.table, "p")
+    await store.tables.query(RowQuery(store.table, "p"))
     counts = Counter(store.tables.transactions)  # type: ignore[attr-defined]
     assert counts - before == {"write": 2, "rows_written": 2, "get": 2, "query": 1, "rows_read": 3}
 
@@ -258,7 +258,7 @@ async def test_a_missing_table_is_rejected_by_every_verb(store: Store) -> None:
     with pytest.raises(Rejected, match=r"^TableNotFound"):
         await tables.get("Nowhere", "p", "r")
     with pytest.raises(Rejected, match=r"^TableNotFound"):
-        await tables.query("Nowhere", "p")
+        await tables.query(RowQuery("Nowhere", "p"))
     ops: list[Op] = [Insert("r", {}), Merge("r", {}, ANY), Replace("r", {}, ANY), Upsert("r", {}), Delete("r", ANY)]
     for op in ops:
         with pytest.raises(Rejected, match=r"^TableNotFound"):

@@ -17,7 +17,7 @@ from shared.fleets.definition import fleet_of
 from shared.fleets.model import FleetIn
 from shared.leases.rows import FLEET, fleet_key
 from shared.storage.names import FLEETS, SWEEPS, TURNS
-from shared.storage.ports import Insert
+from shared.storage.ports import Insert, RowQuery
 
 from .conftest import Store
 
@@ -82,8 +82,8 @@ async def test_a_fleet_that_ends_leaves_its_last_turn_alone(store: Store) -> Non
     many = [ReplicaRow(f"n{number}", number + 1, 1, "secondary", 7, 0, 5, 5) for number in range(1, 101)]
     await store.tables.write(TURNS, key, [Insert(replica_key(each.node), each.props()) for each in many])
     await asyncio.gather(*(app.end(key) for app in apps))
-    assert (await store.tables.query(TURNS, key)).rows == []
-    assert (await store.tables.query(TURNS, INDEX, first=key, end=key + "!")).rows == []
+    assert (await store.tables.query(RowQuery(TURNS, key))).rows == []
+    assert (await store.tables.query(RowQuery(TURNS, INDEX, first=key, end=key + "!"))).rows == []
     # The row of the fleet is still there when it is created again.
     answer = await apps[1].report(TENANT, fleet, "m", report(1))
     assert answer["turn"] is None, "who took the last turn may still be at it"

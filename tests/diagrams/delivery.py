@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS, TENANTS
-from shared.storage.ports import Delete, Op, WriteRefused
+from shared.storage.ports import Delete, Op, TableRequest, WrappedTables, Write, WriteRefused
 from tests.unit.scheduler.harness import World
 
 from .drawing import Actor, Kind, Scene, Step
@@ -28,20 +27,21 @@ class Recorder:
         self.steps.append(Step(self.world.clock.monotonic() - self.began, source, target, text, kind))
 
 
-class RecordedTables:
+class RecordedTables(WrappedTables):
     """The tables as one instance uses them."""
 
     def __init__(self, inner: Any, who: str, record: Recorder) -> None:
-        self._inner, self._who, self._record = inner, who, record
+        super().__init__(inner)
+        self._who, self._record = who, record
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return getattr(self.inner, name)
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Any:
-        answer = await self._inner.write(table, pk, ops)
-        if table not in (TENANTS, SWEEPS):
+    async def perform(self, request: TableRequest) -> Any:
+        answer = await self.inner.perform(request)
+        if isinstance(request, Write) and request.table not in (TENANTS, SWEEPS):
             refused = isinstance(answer, WriteRefused)
-            text = f"{table}: " + ", ".join(part for op in ops if (part := describe(table, op)))
+            text = f"{request.table}: " + ", ".join(part for op in request.ops if (part := describe(request.table, op)))
             self._record(self._who, TABLES, text, "refused" if refused else "write")
         return answer
 

@@ -17,7 +17,7 @@ from ...engine.postponement import RUNS_A_SWEEP, SCAN_PERIOD, Postponement
 from ...engine.queries import first_rows, load_rows
 from ...leases.rows import fleet_key
 from ...storage.names import TURNS
-from ...storage.ports import Delete, Row, Tables
+from ...storage.ports import Delete, Row, RowQuery, Tables
 from ...tenants.cache import Cached
 from ...web.problem import conflict, not_found
 from .. import protocol
@@ -167,7 +167,7 @@ class CheckpointService:
         found = [now] if before is None or now.epoch < before else []
         first = min(now.epoch, before) if before is not None else now.epoch
         if len(found) <= limit:
-            rows, _ = await first_rows(self._tables, TURNS, key, limit + 1 - len(found), first=ended_key(first - 1), end=ENDED[1])
+            rows, _ = await first_rows(self._tables, RowQuery(TURNS, key, first=ended_key(first - 1), end=ENDED[1]), limit + 1 - len(found))
             found += [parse_turn(row.props) for row in rows]
         return [turn_out(turn) for turn in found[:limit]], found[limit - 1].epoch if len(found) > limit else None
 
@@ -242,7 +242,7 @@ class CheckpointService:
 
     async def figures(self) -> list[TurnFigures]:
         """Return the gauges of the first `MAX_FIGURES` fleets, by name, that have replicas. Raises `StorageError`."""
-        index = await self._tables.query(TURNS, INDEX, limit=MAX_FIGURES)
+        index = await self._tables.query(RowQuery(TURNS, INDEX, limit=MAX_FIGURES))
         slots = asyncio.Semaphore(FIGURES_IN_FLIGHT)
 
         async def one(key: str) -> TurnFigures | None:
@@ -253,7 +253,7 @@ class CheckpointService:
         return [each for each in await asyncio.gather(*(one(row.rk) for row in index.rows)) if each is not None]
 
     async def _listed(self, first: str, end: str) -> list[str]:
-        return [row.rk for row in await load_rows(self._tables, TURNS, INDEX, first, end)]
+        return [row.rk for row in await load_rows(self._tables, RowQuery(TURNS, INDEX, first, end))]
 
     async def end(self, key: str) -> None:
         """End the fleet's turns and remove its rows. Safe to repeat. Raises `StorageError`."""
@@ -262,7 +262,7 @@ class CheckpointService:
 
     async def forget(self, tenant: str) -> None:
         """Remove what is kept of the ended fleets of a deleted tenant. Raises `StorageError`."""
-        for row in await load_rows(self._tables, TURNS, GONE, f"{tenant}:", f"{tenant};"):
+        for row in await load_rows(self._tables, RowQuery(TURNS, GONE, f"{tenant}:", f"{tenant};")):
             await self._tables.write(TURNS, GONE, [Delete(row.rk, row.etag)])
 
 

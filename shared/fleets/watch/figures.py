@@ -15,7 +15,7 @@ from ...leases.rows import INDEX
 from ...leases.service.snapshot import read_summary
 from ...leases.service.sweep_memory import PLANNED, SweepMemory, idle_fleets, parse_last_plan
 from ...storage.names import FLEETS
-from ...storage.ports import Tables
+from ...storage.ports import RowQuery, Tables
 from . import rules
 from .rules import WatchState
 from .state import WATCHED, parse_watch_state
@@ -45,7 +45,7 @@ async def read_figures(
 
     An idle fleet has no living server: its gauges are those of its last visit, without a request. Raises `StorageError`.
     """
-    keys = [row.rk for row in await load_rows(tables, FLEETS, INDEX, "", "~", ("created",))]
+    keys = [row.rk for row in await load_rows(tables, RowQuery(FLEETS, INDEX, "", "~", select=("created",)))]
     watched, plans = await asyncio.gather(memory.load(WATCHED, keys), memory.load(PLANNED, keys))
     known = {key: parse_watch_state(row).value for key, row in watched.items()}
     idle = {key: parse_last_plan(plans[key]).value for key in idle_fleets(plans)}

@@ -17,7 +17,7 @@ from ...leases.service.sweep_memory import PLANNED, SweepMemory
 from ...leases.service.takeover import TakeoverSweep
 from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS, SWEEPS
-from ...storage.ports import Tables
+from ...storage.ports import RowQuery, Tables
 from ...web.problem import not_found
 from . import rules
 from .figures import FleetFigures, read_figures
@@ -70,10 +70,10 @@ class FleetWatch:
 
     async def retain(self, now: Millis) -> Counter[str]:
         """Remove the stored state of fleets that have ended. Counts `forgotten`."""
-        index = {row.rk for row in await load_rows(self._tables, FLEETS, INDEX, "", "~", ("created",))}
+        index = {row.rk for row in await load_rows(self._tables, RowQuery(FLEETS, INDEX, "", "~", select=("created",)))}
         counts: Counter[str] = Counter()
         for duty in (WATCHED, PLANNED):
-            for row in await load_rows(self._tables, SWEEPS, duty, "", "~", ("seen",)):
+            for row in await load_rows(self._tables, RowQuery(SWEEPS, duty, "", "~", select=("seen",))):
                 if row.rk not in index:
                     await self._memory.forget(duty, row.rk)
                     counts["forgotten"] += 1

@@ -10,7 +10,7 @@ from ...core.errors import OutcomeUnknown
 from ...engine.queries import each_row
 from ...engine.row_codec import RowCodec
 from ...storage.names import SWEEPS
-from ...storage.ports import ANY, Applied, Delete, Insert, Op, Props, Replace, Row, Tables
+from ...storage.ports import ANY, Applied, Delete, Insert, Op, Props, Replace, Row, RowQuery, Tables
 
 PLANNED: Final = "lease-plans"
 
@@ -49,7 +49,7 @@ class SweepMemory:
         if len(keys) == 1:
             one = await self._tables.get(SWEEPS, duty, keys[0])
             return {} if one is None else {one.rk: one}
-        return {row.rk: row async for row in each_row(self._tables, SWEEPS, duty, first=keys[0], end=keys[-1] + "!")}
+        return {row.rk: row async for row in each_row(self._tables, RowQuery(SWEEPS, duty, first=keys[0], end=keys[-1] + "!"))}
 
     async def save(self, duty: str, key: str, props: Props, etag: str) -> str | None:
         """Save a state and return the row's new ETag. None if another instance wrote first, or the outcome is unknown."""

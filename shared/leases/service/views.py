@@ -12,7 +12,7 @@ from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, get, load
 from ...engine.queries import load_rows
 from ...storage.names import FLEETS
-from ...storage.ports import Tables
+from ...storage.ports import RowQuery, Tables
 from ...tenants.cache import Cached
 from ...web.encoding import encode
 from ...web.etag import etag_of
@@ -76,13 +76,15 @@ class LeaseViews:
     async def leases(self, tenant: str, fleet: str, limit: int, after: int = -1) -> tuple[list[dict[str, Any]], int | None]:
         """Return partitions by number after `after`, and the last number if there are more. Raises 404, `StorageError`."""
         key = fleet_key(tenant, fleet)
-        rows = await load_rows(self._tables, FLEETS, key, FLEET, INTENTS[1])
+        rows = await load_rows(self._tables, RowQuery(FLEETS, key, FLEET, INTENTS[1]))
         seen = parse_summary(key, rows)
         if seen is None:
             raise not_found("fleet")
         end = min(after + 1 + limit, seen.fleet.partitions)
-        partitions = await load_rows(self._tables, FLEETS, key, partition_key(after + 1), partition_key(end)) if after + 1 < end else []
-        of_servers, unreadable = parse_rows(await load_rows(self._tables, FLEETS, key, *SERVERS), parse_server)
+        partitions = (
+            await load_rows(self._tables, RowQuery(FLEETS, key, partition_key(after + 1), partition_key(end))) if after + 1 < end else []
+        )
+        of_servers, unreadable = parse_rows(await load_rows(self._tables, RowQuery(FLEETS, key, *SERVERS)), parse_server)
         servers = {server.name: Versioned(server, row.etag, row_age(row)) for row, server in of_servers}
         intents, unread = IntentsByTarget(seen, self._clock.now()), unreadable_servers(unreadable)
         found = (partition for _, partition in parse_rows(partitions, parse_partition)[0])

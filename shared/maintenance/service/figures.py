@@ -16,7 +16,7 @@ from ...core.clock import Millis
 from ...engine.fleet_cursor import OTHER_FLEETS, named_fleets
 from ...engine.queries import load_rows
 from ...storage.names import MAINTENANCE
-from ...storage.ports import Props, Row, Tables
+from ...storage.ports import Props, Row, RowQuery, Tables
 from ..decisions.domain_guard import is_live
 from ..rows import INDEX, FleetEvents
 
@@ -103,7 +103,7 @@ def has_props(entry: Row, props: Props) -> bool:
 
 async def read_figures(tables: Tables) -> list[MaintenanceFigures]:
     """Return the gauges of the fleets with agents: of `named_fleets` singly, of the others together. Raises `StorageError`."""
-    rows = await load_rows(tables, MAINTENANCE, INDEX, "", "~")
+    rows = await load_rows(tables, RowQuery(MAINTENANCE, INDEX, "", "~"))
     alarms: dict[str, Counter[str]] = {row.rk: Counter(orjson.loads(str(row.props.get("alarms", _NONE)))) for row in rows}
     named = dict.fromkeys(named_fleets(list(alarms), {key for key, counts in alarms.items() if counts.total()}))
     found = [MaintenanceFigures(*_split(key), alarms[key]) for key in named]

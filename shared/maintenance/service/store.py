@@ -12,7 +12,7 @@ from ...core.clock import Millis
 from ...engine.queries import each_page, load_rows
 from ...leases.rows import FLEET, Fleet, parse_fleet
 from ...storage.names import FLEETS, MAINTENANCE
-from ...storage.ports import ANY, MAX_EGT_ROWS, Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Tables, Upsert, Where
+from ...storage.ports import ANY, MAX_EGT_ROWS, Applied, Delete, Insert, Merge, Op, Props, Replace, Row, RowQuery, Tables, Upsert, Where
 from ..rows import (
     ALARMS,
     EVENTS,
@@ -100,7 +100,7 @@ class MaintenanceStore:
 
     async def events(self, key: str) -> list[EventRow]:
         """Return all events of the ledger. Raises `StorageError`."""
-        return [parse_event(row) for row in await load_rows(self._tables, MAINTENANCE, key, *EVENTS)]
+        return [parse_event(row) for row in await load_rows(self._tables, RowQuery(MAINTENANCE, key, *EVENTS))]
 
     async def write(
         self, key: str, read: StoredEvents, kept: Mapping[str, MaintenanceRow | None], reported: Told | None = None
@@ -136,7 +136,7 @@ class MaintenanceStore:
 
     async def story(self, key: str, event_id: str) -> list[StoryRow]:
         """Return all rows of an event's story; rows that cannot be read are left out. Raises `StorageError`."""
-        rows = await load_rows(self._tables, MAINTENANCE, key, *story_range(event_id))
+        rows = await load_rows(self._tables, RowQuery(MAINTENANCE, key, *story_range(event_id)))
         return [found for row in rows if (found := _readable(row)) is not None]
 
     async def _told(self, key: str, event_id: str, node: str, steps: Sequence[StoryStep]) -> Sequence[Op]:
@@ -154,7 +154,7 @@ class MaintenanceStore:
     async def index(self, tenant: str = "") -> list[str]:
         """Return the keys of the fleets with agents, of one tenant if it is named. Raises `StorageError`."""
         first, end = (f"{tenant}:", f"{tenant};") if tenant else ("", "~")
-        return [row.rk for row in await load_rows(self._tables, MAINTENANCE, INDEX, first, end)]
+        return [row.rk for row in await load_rows(self._tables, RowQuery(MAINTENANCE, INDEX, first, end))]
 
     async def note(self, key: str, props: Props) -> None:
         """Merge properties into a fleet's index row, if it still exists. Raises `StorageError`."""
@@ -186,14 +186,14 @@ class MaintenanceStore:
             await self._tables.write(MAINTENANCE, INDEX, (Delete(key, ANY),))
 
     async def _remove_rows(self, key: str, first: str, end: str) -> None:
-        rows = await load_rows(self._tables, MAINTENANCE, key, first, end)
+        rows = await load_rows(self._tables, RowQuery(MAINTENANCE, key, first, end))
         for start in range(0, len(rows), MAX_EGT_ROWS):
             await self._tables.write(MAINTENANCE, key, [Delete(row.rk, ANY) for row in rows[start : start + MAX_EGT_ROWS]])
 
     async def _rows(self, key: str, first: str, end: str, where: Sequence[Where]) -> tuple[list[Row], Millis]:
         rows: list[Row] = []
         read_at = 0
-        async for page in each_page(self._tables, MAINTENANCE, key, first=first, end=end, where=where):
+        async for page in each_page(self._tables, RowQuery(MAINTENANCE, key, first=first, end=end, where=where)):
             rows += page.rows
             read_at = page.read_at
         return rows, read_at

@@ -11,7 +11,7 @@ from ...engine.stored_forms import StoredForms, sentence
 from ...scheduler.event_clock import ClockFinding
 from ...scheduler.wakes.ticks import SWEEP_ROW, times_of
 from ...storage.names import PK_TICKS, SHARDS, SWEEPS
-from ...storage.ports import Page, Tables
+from ...storage.ports import Page, RowQuery, Tables
 from ...tenants.cache import Cached
 from . import rules
 
@@ -80,6 +80,6 @@ class HealthProbe:
         """Return the first rows of a partition; None if its account does not answer."""
         try:
             async with asyncio.timeout(PATIENCE):
-                return await self._tables.query(table, pk, limit=limit)
+                return await self._tables.query(RowQuery(table, pk, limit=limit))
         except (StorageError, TimeoutError):
             return None

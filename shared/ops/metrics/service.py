@@ -30,7 +30,7 @@ from ...scheduler.timings import OWNER_SILENT, STUCK_ROUNDS
 from ...scheduler.wakes.ticks import SWEEP_ROW, times_of
 from ...storage import Storage
 from ...storage.names import ALL_QUEUES, EVENTS, PK_TICKS, POISON_QUEUES, SHARDS, SWEEPS, TENANTS
-from ...storage.ports import MAX_PAGE, Row
+from ...storage.ports import MAX_PAGE, Row, RowQuery
 from ...tenants.cache import Cached
 from ...tenants.rows import PK_TENANTS, PREFIX_CHANNEL, of_tenant
 from .families import MOST_TENANTS, MetricsSnapshot, TenantFigures, collected, exposition
@@ -111,9 +111,13 @@ class Metrics:
         self._process = self._process or self._ids.name()
         counted = {what: count for each in self._counters for what, count in each.items()}
         seen = MetricsSnapshot(self._clock.now(), process=self._process, counters=counted, longest_stall=self._longest_stall())
-        seen.tenants = {row.rk: TenantFigures() for row in await load_rows(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))}
+        seen.tenants = {
+            row.rk: TenantFigures() for row in await load_rows(self._tables, RowQuery(TENANTS, PK_TENANTS, "", "~", select=("deleting",)))
+        }
         (ticks, seen.fleets, seen.turns, seen.maintenance), _, _, _, _ = await asyncio.gather(
-            asyncio.gather(load_rows(self._tables, SWEEPS, PK_TICKS, "", "~"), self._fleets(), self._turns(), self._maintenance()),
+            asyncio.gather(
+                load_rows(self._tables, RowQuery(SWEEPS, PK_TICKS, "", "~")), self._fleets(), self._turns(), self._maintenance()
+            ),
             self._finished(seen),
             self._open(seen),
             self._blocked(seen),
@@ -220,7 +224,7 @@ class Metrics:
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             try:
-                page = await self._tables.query(SHARDS, partition, select=INDEX_PROPS, cursor=cursor)
+                page = await self._tables.query(RowQuery(SHARDS, partition, select=INDEX_PROPS, cursor=cursor))
             except Unavailable:
                 return None
             rows += page.rows
@@ -252,7 +256,7 @@ class Metrics:
     async def _channels(self, tenant: str) -> list[Row]:
         async with self._in_flight:
             end = PREFIX_CHANNEL[:-1] + ";"
-            return await load_rows(self._tables, TENANTS, of_tenant(tenant), PREFIX_CHANNEL, end, ("paused", "breaker"))
+            return await load_rows(self._tables, RowQuery(TENANTS, of_tenant(tenant), PREFIX_CHANNEL, end, select=("paused", "breaker")))
 
     async def _queues(self, seen: MetricsSnapshot) -> None:
         names = (*ALL_QUEUES, *POISON_QUEUES)

@@ -12,7 +12,7 @@ from ...core.errors import OutcomeUnknown, Problem, Rejected
 from ...engine.async_runner import AsyncRunner
 from ...engine.queries import load_rows
 from ...storage.names import EVENTS
-from ...storage.ports import Props, Row, Tables
+from ...storage.ports import Props, Row, RowQuery, Tables
 from ...web.etag import etag_of
 from ..changes.verbs import Changes
 from ..keys import MIRRORED, Address, place_of
@@ -129,7 +129,7 @@ class Acting:
             return set()
         wanted = {address.row: address for address in addresses}
         select = (*chosen.properties, *_CANCEL)
-        rows = await load_rows(self._tables, EVENTS, shard, min(wanted), max(wanted) + "\0", select)
+        rows = await load_rows(self._tables, RowQuery(EVENTS, shard, min(wanted), max(wanted) + "\0", select=select))
         found = [row for row in rows if row.rk in wanted and chosen.shows(row.props) and _is_plain(row.props)]
         receipt = self._changes.received().noted()
         if len(found) < 2 or not await self._runner.run(cancel_together(found, self._clock.now(), _nonce(job_id), receipt)):

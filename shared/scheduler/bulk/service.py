@@ -23,7 +23,7 @@ from ...core.ids import Ids
 from ...engine.async_runner import AsyncRunner
 from ...engine.queries import each_row, load_rows
 from ...storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
-from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Queues, Row, Tables, Upsert
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Queues, Row, RowQuery, Tables, Upsert
 from ...web.problem import conflict, not_found, too_many
 from ..changes.verbs import Changes
 from ..keys import Address
@@ -138,7 +138,7 @@ class BulkJobs:
 
     async def any(self, tenant: str) -> bool:
         """Return True if the tenant has a job. Raises `StorageError`."""
-        return bool((await self._tables.query(SWEEPS, jobs_partition(tenant), select=("state",), limit=1)).rows)
+        return bool((await self._tables.query(RowQuery(SWEEPS, jobs_partition(tenant), select=("state",), limit=1))).rows)
 
     async def page(self, tenant: str, limit: int, after: str) -> tuple[Sequence[dict[str, Any]], str | None]:
         """Return the tenant's jobs after the id `after`, and the id to continue after."""
@@ -180,7 +180,7 @@ class BulkJobs:
         raise conflict("changed-meanwhile", "the job makes progress all the time; repeat the request")
 
     async def _rows(self, tenant: str) -> list[Row]:
-        return await load_rows(self._tables, SWEEPS, jobs_partition(tenant), "j:", "j;")
+        return await load_rows(self._tables, RowQuery(SWEEPS, jobs_partition(tenant), "j:", "j;"))
 
     async def _row(self, tenant: str, job_id: str) -> Row:
         row = await self._tables.get(SWEEPS, jobs_partition(tenant), job_key(job_id))
@@ -221,7 +221,7 @@ class BulkJobs:
             self._idle = False
             return counts
         marker = await self._tables.get(SWEEPS, PK_TICKS, OPEN_ROW)
-        rows = await load_rows(self._tables, SWEEPS, PK_OPEN, "", "~")
+        rows = await load_rows(self._tables, RowQuery(SWEEPS, PK_OPEN, "", "~"))
         if not rows and marker is not None and marker.props["open"]:
             # On its ETag: a job that was created meanwhile keeps it.
             await self._tables.write(SWEEPS, PK_TICKS, (Merge(OPEN_ROW, {"open": False}, marker.etag),))
@@ -307,7 +307,9 @@ class BulkJobs:
     async def _remove_counted(self, partition: str, job_id: str) -> None:
         """Remove the counted events of a job that has ended."""
         first = counted_key(job_id, 0).rpartition(":")[0]
-        while rows := (await self._tables.query(SWEEPS, partition, first=f"{first}:", end=f"{first};", select=("shard",), limit=99)).rows:
+        while rows := (
+            await self._tables.query(RowQuery(SWEEPS, partition, first=f"{first}:", end=f"{first};", select=("shard",), limit=99))
+        ).rows:
             answer = await self._tables.write(SWEEPS, partition, tuple(Delete(each.rk, each.etag) for each in rows))
             if not isinstance(answer, Applied):
                 return
@@ -315,7 +317,7 @@ class BulkJobs:
     async def _counted(self, partition: str, job_id: str) -> set[Address]:
         """Return the events that the job has counted."""
         first = counted_key(job_id, 0).rpartition(":")[0]
-        counted = each_row(self._tables, SWEEPS, partition, first=f"{first}:", end=f"{first};")
+        counted = each_row(self._tables, RowQuery(SWEEPS, partition, first=f"{first}:", end=f"{first};"))
         return {address async for each in counted for address in addresses_of(each)}
 
     async def _forget(self, tenant: str, row: Row) -> None:

@@ -20,7 +20,7 @@ from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem
 from ...engine.queries import first_rows, has_rows
 from ...storage.names import LEDGER
-from ...storage.ports import ANY, Delete, Props, Row, Tables, Upsert, Where
+from ...storage.ports import ANY, Delete, Props, Row, RowQuery, Tables, Upsert, Where
 from ...web.etag import check_if_match, etag_of
 from ...web.problem import not_found
 from ..shard.queued_ids import name_of
@@ -141,12 +141,12 @@ class Rejects:
         """
         begin = max(_time_key(first) if first is not None else "", f"{after}!" if after else "")
         last = _time_key(end) if end is not None else None
-        rows, _ = await first_rows(self._tables, LEDGER, _partition(tenant), limit + 1, first=begin, end=last)
+        rows, _ = await first_rows(self._tables, RowQuery(LEDGER, _partition(tenant), first=begin, end=last), limit + 1)
         return [_shown(tenant, row) for row in rows[:limit]], rows[limit - 1].rk if len(rows) > limit else None
 
     async def any(self, tenant: str) -> bool:
         """Return True if any are stored. Raises `StorageError`."""
-        return await has_rows(self._tables, LEDGER, _partition(tenant))
+        return await has_rows(self._tables, RowQuery(LEDGER, _partition(tenant)))
 
     async def delete(self, tenant: str, reject_id: str, headers: Mapping[str, str]) -> None:
         """Remove one reject. Raises 404 and 412."""
@@ -168,7 +168,7 @@ class Rejects:
             cursor: str | None = None
             while self._clock.monotonic() < until:
                 page = await self._tables.query(
-                    LEDGER, partition, first=first, end=end, where=over, select=("keep",), limit=DELETES, cursor=cursor
+                    RowQuery(LEDGER, partition, first=first, end=end, where=over, select=("keep",), limit=DELETES, cursor=cursor)
                 )
                 if page.rows:
                     await self._tables.write(LEDGER, partition, tuple(Delete(row.rk, ANY) for row in page.rows))

@@ -11,7 +11,7 @@ from itertools import batched
 
 from ...engine.queries import load_rows
 from ...storage.names import SCHEDULES, TENANTS
-from ...storage.ports import Applied, Delete, Insert, Op, Replace, Row, Tables
+from ...storage.ports import Applied, Delete, Insert, Op, Replace, Row, RowQuery, Tables
 from ...storage.several.tables import follow_row
 from ...tenants import rows as tenant_rows
 from ..keys import INDEX_PARTITIONS
@@ -47,8 +47,8 @@ async def _partition(
 ) -> tuple[dict[str, Row], dict[str, Row]]:
     """Copy the rows of a partition that differ; return the rows that the copy had before, and those of the source."""
     # The copy is read first and written on those ETags: a change that comes in between is copied by its own writer.
-    had = {row.rk: row for row in await load_rows(tables, copy + table, pk, "", LAST)}
-    has = {row.rk: row for row in await load_rows(tables, source + table, pk, "", LAST)}
+    had = {row.rk: row for row in await load_rows(tables, RowQuery(copy + table, pk, "", LAST))}
+    has = {row.rk: row for row in await load_rows(tables, RowQuery(source + table, pk, "", LAST))}
     ops: list[Op] = [
         Replace(rk, row.props, had[rk].etag) if rk in had else Insert(rk, row.props)
         for rk, row in has.items()

@@ -19,7 +19,7 @@ from ...core.errors import Problem, Rejected, StorageError
 from ...engine.async_runner import AsyncRunner
 from ...engine.queries import load_rows
 from ...storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS, TENANTS
-from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Replace, Row, Tables, Upsert, Where
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Replace, Row, RowQuery, Tables, Upsert, Where
 from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW
 from ...tenants.rows import PK_TENANTS
 from ...web.problem import conflict
@@ -251,7 +251,7 @@ class Failover:
         self._marked = False
         await self._begin_state_rows(FIRST)
         await self._raise(seen, Fence("first", fence.epoch + 1))
-        for row in await load_rows(self._tables, SECOND + SWEEPS, AGAIN_PK, "", LAST):
+        for row in await load_rows(self._tables, RowQuery(SECOND + SWEEPS, AGAIN_PK, "", LAST)):
             await self._tables.write(SECOND + SWEEPS, AGAIN_PK, (Delete(row.rk, row.etag),))
         log.warning("The first storage account serves again", extra={"action": "failback", "epoch": fence.epoch + 1})
         return counts
@@ -262,8 +262,8 @@ class Failover:
         shards: set[str] = set()
         for side in (SECOND, FIRST):
             for partition in index_partitions(MIRRORED):
-                shards |= {index_shard(row.rk) for row in await load_rows(self._tables, side + SHARDS, partition, "", LAST)}
-        asked = await load_rows(self._tables, SECOND + SWEEPS, AGAIN_PK, "", LAST)
+                shards |= {index_shard(row.rk) for row in await load_rows(self._tables, RowQuery(side + SHARDS, partition, "", LAST))}
+        asked = await load_rows(self._tables, RowQuery(SECOND + SWEEPS, AGAIN_PK, "", LAST))
         shards |= {row.rk for row in asked}
         shards |= await self._ends(now - seen.age - FAILBACK_OVERLAP - await self._served())
         done = await asyncio.gather(*(self._shard(shard, way, now) for shard in sorted(shards)))
@@ -278,7 +278,7 @@ class Failover:
             return Counter()
         shards: set[str] = set()
         for partition in index_partitions(MIRRORED):
-            shards |= {index_shard(row.rk) for row in await load_rows(self._tables, way.source + SHARDS, partition, "", LAST)}
+            shards |= {index_shard(row.rk) for row in await load_rows(self._tables, RowQuery(way.source + SHARDS, partition, "", LAST))}
         counts = Counter(await asyncio.gather(*(self._shard(shard, way, now) for shard in sorted(shards))))
         if not counts["failed"]:
             await self._tables.write(way.copy + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"whole": True}, ANY),))
@@ -288,7 +288,7 @@ class Failover:
     async def _again(self, way: Way) -> Counter[str]:
         """Copy shards that were changed after they were finished. The writers of younger changes still copy them themselves."""
         counts: Counter[str] = Counter()
-        for row in await load_rows(self._tables, way.source + SWEEPS, AGAIN_PK, "", LAST):
+        for row in await load_rows(self._tables, RowQuery(way.source + SWEEPS, AGAIN_PK, "", LAST)):
             if row.read_at - row.timestamp >= RECOPY_AFTER and await self._runner.run(mirror(row.rk, way)):
                 # The redriver may have ended before it noted its work.
                 for side in (way.source, way.copy):
@@ -304,7 +304,7 @@ class Failover:
         home: also remove those from the second's ledger, because retention does not look there while the first serves.
         """
         shards: set[str] = set()
-        for tenant in [row.rk for row in await load_rows(self._tables, SECOND + TENANTS, PK_TENANTS, "", LAST)]:
+        for tenant in [row.rk for row in await load_rows(self._tables, RowQuery(SECOND + TENANTS, PK_TENANTS, "", LAST))]:
             for row in await self._ended(tenant, since):
                 shard = str(row.props["shard"])
                 if place_of(shard) == MIRRORED:
@@ -323,7 +323,7 @@ class Failover:
 
         Requests stay for a while, because their redrivers may still be at work.
         """
-        rows = await load_rows(self._tables, SECOND + SWEEPS, ELSEWHERE_PK, "", LAST)
+        rows = await load_rows(self._tables, RowQuery(SECOND + SWEEPS, ELSEWHERE_PK, "", LAST))
         noted = await asyncio.gather(*(self._noted(row.rk) for row in rows))
         for row, done in zip(rows, noted, strict=True):
             if done and row.read_at - row.timestamp >= RECOPY_AFTER:
@@ -345,7 +345,7 @@ class Failover:
         return 0 if back is None else max(0, back.read_at - back.timestamp)
 
     async def _ended(self, tenant: str, since: Millis) -> list[Row]:
-        return await load_rows(self._tables, SECOND + LEDGER, tenant, end=NEWS, where=(Where("ended", "ge", since),))
+        return await load_rows(self._tables, RowQuery(SECOND + LEDGER, tenant, end=NEWS, where=(Where("ended", "ge", since),)))
 
     async def _shard(self, shard: str, way: Way, now: Millis) -> str:
         async with self._in_flight:
@@ -356,7 +356,7 @@ class Failover:
                 return "failed"
 
     async def _one(self, shard: str, way: Way, now: Millis) -> str:
-        rows = await load_rows(self._tables, way.source + EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        rows = await load_rows(self._tables, RowQuery(way.source + EVENTS, shard, FIRST_EVENT, END_EVENTS))
         tenant = shard.split("-", 2)[2]
         for row in rows:
             for name in id_names(row.props):
@@ -377,7 +377,9 @@ class Failover:
         rows = [
             row
             for partition in index_partitions(MIRRORED)
-            for row in (await self._tables.query(FIRST + SHARDS, partition, end=minute_text(self._clock.now() + 60_000), limit=100)).rows
+            for row in (
+                await self._tables.query(RowQuery(FIRST + SHARDS, partition, end=minute_text(self._clock.now() + 60_000), limit=100))
+            ).rows
         ]
         found = await asyncio.gather(*(self._lag(index_shard(row.rk)) for row in rows[:LAG_SHARDS]))
         return max(found, default=0), sum(each > 0 for each in found)
@@ -424,7 +426,7 @@ class Failover:
         async def answers(table: str, pk: str) -> bool:
             try:
                 async with asyncio.timeout(PATIENCE):
-                    await self._tables.query(table, pk, limit=1)
+                    await self._tables.query(RowQuery(table, pk, limit=1))
             except (StorageError, TimeoutError):
                 return False
             return True

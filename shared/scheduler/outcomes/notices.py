@@ -13,7 +13,7 @@ from ...delivery.notices import ABOUT_CHANNELS, NoticeKind
 from ...engine.async_runner import AsyncRunner
 from ...engine.queries import each_row, load_rows
 from ...storage.names import SWEEPS
-from ...storage.ports import ANY, Delete, Tables, Where
+from ...storage.ports import ANY, Delete, RowQuery, Tables, Where
 from ...tenants.store import TenantDirectory
 from ..ingest.writer import Writer
 from ..keys import digest
@@ -145,7 +145,7 @@ class Notices:
         if now >= self._noted + LOOK_EVERY and now < self._looked + LOOK_EVERY:
             return counts
         self._looked = now
-        async for row in each_row(self._tables, SWEEPS, PARTITION, where=(Where("open", "eq", True),), select=("seq",)):
+        async for row in each_row(self._tables, RowQuery(SWEEPS, PARTITION, where=(Where("open", "eq", True),), select=("seq",))):
             tenant, _, kind = row.rk.partition(":")
             counts["open"] += 1
             self._start((tenant, cast(NoticeKind, kind)))
@@ -153,7 +153,7 @@ class Notices:
 
     async def forget(self, tenant: str) -> None:
         """Remove what is noted for a tenant that is being deleted. Raises `StorageError`."""
-        for row in await load_rows(self._tables, SWEEPS, PARTITION, f"{tenant}:", f"{tenant};"):
+        for row in await load_rows(self._tables, RowQuery(SWEEPS, PARTITION, f"{tenant}:", f"{tenant};")):
             await self._tables.write(SWEEPS, PARTITION, (Delete(row.rk, ANY),))
 
     async def close(self) -> None:

@@ -14,7 +14,7 @@ from ...delivery.channels.answer_heads import AnswerHead
 from ...engine.async_runner import AsyncRunner
 from ...engine.queries import each_row, load_rows
 from ...storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
-from ...storage.ports import MAX_PAGE, Row, Tables, Where
+from ...storage.ports import MAX_PAGE, Row, RowQuery, Tables, Where
 from ..answer_rows import heads_by_time, places_of, range_of
 from ..facets.finding.labels import has_digest, label_digest
 from ..facets.finding.rows import LABEL_ROWS, STATE_ROWS, partitions, remove_stale, shard_of
@@ -151,7 +151,7 @@ class EventLookup:
         found: dict[Millis, AnswerHead] = {}
         for place in places_of(row.props):
             first, end = range_of(place)
-            found |= heads_by_time(await load_rows(self._tables, EVENTS, place.shard, first, end))
+            found |= heads_by_time(await load_rows(self._tables, RowQuery(EVENTS, place.shard, first, end)))
         return found
 
     def queued(self, tenant: str, event_id: str) -> Queued | None:
@@ -217,14 +217,16 @@ class EventLookup:
         cursor: str | None = None
         while True:
             page = await self._tables.query(
-                EVENTS,
-                shard,
-                first=first,
-                end=END_EVENTS,
-                where=where,
-                cursor=cursor,
-                limit=min(most + 1, MAX_PAGE) if whole else MAX_PAGE,
-                select=None if whole else chosen.properties,
+                RowQuery(
+                    EVENTS,
+                    shard,
+                    first=first,
+                    end=END_EVENTS,
+                    where=where,
+                    cursor=cursor,
+                    limit=min(most + 1, MAX_PAGE) if whole else MAX_PAGE,
+                    select=None if whole else chosen.properties,
+                )
             )
             for row in page.rows:
                 shown = chosen.shows(row.props)
@@ -317,4 +319,4 @@ class EventLookup:
             yield ListPosition(LEDGER_PHASE, 0, row.rk, ""), str(row.props["shard"])
 
     def _range(self, table: str, partition: str, first: str, end: str | None, where: Sequence[Where]) -> AsyncIterator[Row]:
-        return each_row(self._tables, table, partition, first=first, end=end, where=where, limit=INDEX_PAGE)
+        return each_row(self._tables, RowQuery(table, partition, first=first, end=end, where=where, limit=INDEX_PAGE))

@@ -17,7 +17,7 @@ from ...core.loop_turns import LoopTurns
 from ...delivery.flow.rules import Block
 from ...engine.queries import first_rows, has_rows, load_rows
 from ...storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
-from ...storage.ports import Row, Tables, Where
+from ...storage.ports import Row, RowQuery, Tables, Where
 from ..end_notes import read_ends
 from ..facets.finding.held import HELD, REST, count_held
 from ..facets.finding.rows import STATE_ROWS, partitions, shard_of
@@ -104,7 +104,7 @@ class TenantStats:
             cursor: str | None = None
             while True:
                 page = await self._tables.query(
-                    SHARDS, name, first=first, end=end, where=where, select=select, limit=INDEX_PAGE, cursor=cursor
+                    RowQuery(SHARDS, name, first=first, end=end, where=where, select=select, limit=INDEX_PAGE, cursor=cursor)
                 )
                 rows += page.rows
                 cursor = page.next
@@ -176,17 +176,19 @@ class TenantStats:
 
     async def remains(self, tenant: str) -> bool:
         """Return True if events of the tenant are stored: a ledger row, or an unfinished shard. Raises `StorageError`."""
-        if await has_rows(self._tables, LEDGER, tenant):
+        if await has_rows(self._tables, RowQuery(LEDGER, tenant)):
             return True
         where = (Where("tenant", "eq", tenant),)
-        return any(await asyncio.gather(*(has_rows(self._tables, SHARDS, partition, where) for partition in self._partitions)))
+        return any(
+            await asyncio.gather(*(has_rows(self._tables, RowQuery(SHARDS, partition, where=where)) for partition in self._partitions))
+        )
 
     async def of(self, tenant: str, now: Millis) -> dict[str, Any]:
         """Return the answer of `GET /stats`."""
         unfinished, more = await self._unfinished(tenant, within=READ_FOR)
         gates, uncounted = await self._counted(tenant, unfinished, now, READ_FOR)
         # Read last, so that nothing is missed. A shard that finishes meanwhile is in the index and in the ledger, and counts once.
-        entries = await load_rows(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), NEWS)
+        entries = await load_rows(self._tables, RowQuery(LEDGER, tenant, minute_text(now - ledger.DAY), NEWS))
         finished = {shard_name(str(row.props["shard"])) for row in entries}
         for name in finished:
             gates.pop(name, None)
@@ -285,7 +287,7 @@ class TenantStats:
 
     async def _held_rows(self, partition: str) -> tuple[list[Row], bool]:
         """Return the held rows of a partition, `HELD_ROWS` at most, and True if there are more."""
-        return await first_rows(self._tables, SWEEPS, partition, HELD_ROWS, first=f"{HELD}:", end=f"{HELD};", select=(HELD,))
+        return await first_rows(self._tables, RowQuery(SWEEPS, partition, first=f"{HELD}:", end=f"{HELD};", select=(HELD,)), HELD_ROWS)
 
     async def _redriven(self, rows: Mapping[str, Row], gates: Mapping[str, tuple[Counts, bool]]) -> Counter[str]:
         """Return the redriven events of unfinished shards, by name. rows: their index rows. Reads the dead rows of shards that have
@@ -293,7 +295,9 @@ class TenantStats:
 
         async def one(shard: str) -> int:
             async with self._in_flight:
-                rows = await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, ("state", "target", "channel"))
+                rows = await load_rows(
+                    self._tables, RowQuery(EVENTS, shard, FIRST_EVENT, END_EVENTS, select=("state", "target", "channel"))
+                )
             return redriven_by_channel(rows).total()
 
         names = [name for name, (counts, _) in gates.items() if counts.dead]
@@ -320,7 +324,7 @@ class TenantStats:
         minutes: dict[str, _Minute] = {}
         turns = LoopTurns(ROWS_A_TURN)
         # As in `of`: read last, so that a shard that finishes meanwhile counts once.
-        for row in await load_rows(self._tables, LEDGER, tenant, start, stop):
+        for row in await load_rows(self._tables, RowQuery(LEDGER, tenant, start, stop)):
             gates.pop(shard_name(str(row.props["shard"])), None)
             minute = minutes.setdefault(row.rk.partition(":")[0], _Minute())
             figures = ledger.figures_of(row.props)
@@ -342,7 +346,7 @@ class TenantStats:
 
 async def count_working(tables: Tables, shard: str) -> int:
     """Return the events of a shard that receivers work on. Raises `StorageError`."""
-    found = await load_rows(tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, ("state", "tries", WORK))
+    found = await load_rows(tables, RowQuery(EVENTS, shard, FIRST_EVENT, END_EVENTS, select=("state", "tries", WORK)))
     return sum(work_of(row.props) is not None for row in found)
 
 

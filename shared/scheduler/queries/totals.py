@@ -20,7 +20,7 @@ from ...core.errors import OutcomeUnknown
 from ...engine.queries import load_rows
 from ...engine.row_codec import Format, RowCodec
 from ...storage.names import LEDGER, SWEEPS
-from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row, Tables
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row, RowQuery, Tables
 from ..keys import NEWS
 from ..shard import ledger
 from ..shard.gate import COUNTS, Counts
@@ -65,7 +65,7 @@ class Totals:
         """Add the tenant's news to its totals; return the number of shards. Raises `StorageError`; can be repeated at any time."""
         folded = 0
         clean = ""
-        if not (await self._tables.query(LEDGER, tenant, first=NEWS, limit=1)).rows:
+        if not (await self._tables.query(RowQuery(LEDGER, tenant, first=NEWS, limit=1))).rows:
             return 0
         for _ in range(ROUNDS):
             row = await self._tables.get(SWEEPS, PK_TOTALS, tenant)
@@ -75,7 +75,7 @@ class Totals:
                     continue
                 clean = row.etag
             # Read after the totals, never before.
-            news = (await self._tables.query(LEDGER, tenant, first=NEWS, limit=GROUP)).rows
+            news = (await self._tables.query(RowQuery(LEDGER, tenant, first=NEWS, limit=GROUP))).rows
             if not news:
                 break
             etag = await self._add(tenant, row, news)
@@ -86,11 +86,11 @@ class Totals:
 
     async def all(self) -> dict[str, Total]:
         """Return every tenant's totals."""
-        return {row.rk: total_of(row) for row in await load_rows(self._tables, SWEEPS, PK_TOTALS, "", "~")}
+        return {row.rk: total_of(row) for row in await load_rows(self._tables, RowQuery(SWEEPS, PK_TOTALS, "", "~"))}
 
     async def forget(self, tenants: Iterable[str]) -> int:
         """Remove the totals of tenants other than `tenants`; return their number."""
-        gone = sorted({row.rk for row in await load_rows(self._tables, SWEEPS, PK_TOTALS, "", "~")} - set(tenants))
+        gone = sorted({row.rk for row in await load_rows(self._tables, RowQuery(SWEEPS, PK_TOTALS, "", "~"))} - set(tenants))
         for tenant in gone:
             await self._tables.write(SWEEPS, PK_TOTALS, (Delete(tenant, ANY),))
         return len(gone)
@@ -110,7 +110,7 @@ class Totals:
 
     async def _removed(self, tenant: str, keys: list[str]) -> bool:
         """Return True if none of these news exists; otherwise remove those that do, which the next round confirms."""
-        found = await load_rows(self._tables, LEDGER, tenant, min(keys), max(keys) + "\0", select=("shard",))
+        found = await load_rows(self._tables, RowQuery(LEDGER, tenant, min(keys), max(keys) + "\0", select=("shard",)))
         left = {row.rk for row in found}.intersection(keys)
         return not left or await self._remove(tenant, sorted(left))
 

@@ -17,7 +17,7 @@ from ...core.loop_turns import LoopTurns
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...engine.queries import load_rows
 from ...storage.names import SCHEDULES
-from ...storage.ports import Applied, Delete, Insert, Props, Replace, Row, Tables
+from ...storage.ports import Applied, Delete, Insert, Props, Replace, Row, RowQuery, Tables
 from ...tenants.store import contended
 from ...web.etag import check_if_match, etag_of
 from ...web.problem import conflict, invalid, not_found
@@ -52,7 +52,11 @@ class Calendars:
 
     async def all(self, tenant: str, uid: str) -> list[Calendar]:
         """Return the tenant's calendars by name. Raises `StorageError`."""
-        rows, turns, found = await load_rows(self._tables, SCHEDULES, PARTITION, f"{tenant}:", f"{tenant};"), LoopTurns(), list[Calendar]()
+        rows, turns, found = (
+            await load_rows(self._tables, RowQuery(SCHEDULES, PARTITION, f"{tenant}:", f"{tenant};")),
+            LoopTurns(),
+            list[Calendar](),
+        )
         for row in rows:
             if row.props["uid"] == uid:
                 found.append(_calendar(row))
@@ -60,7 +64,7 @@ class Calendars:
         return found
 
     async def _count(self, tenant: str, uid: str) -> int:
-        rows = await load_rows(self._tables, SCHEDULES, PARTITION, f"{tenant}:", f"{tenant};", ("uid",))
+        rows = await load_rows(self._tables, RowQuery(SCHEDULES, PARTITION, f"{tenant}:", f"{tenant};", select=("uid",)))
         return sum(row.props["uid"] == uid for row in rows)
 
     async def put(
@@ -115,7 +119,7 @@ class Calendars:
     async def owners(self) -> dict[str, list[tuple[str, Row]]]:
         """Return the rows of all calendars, with the uid in each, by tenant. Raises `StorageError`."""
         owners: dict[str, list[tuple[str, Row]]] = {}
-        for row in await load_rows(self._tables, SCHEDULES, PARTITION, "", "~", ("uid",)):
+        for row in await load_rows(self._tables, RowQuery(SCHEDULES, PARTITION, "", "~", select=("uid",))):
             owners.setdefault(row.rk.partition(":")[0], []).append((str(row.props["uid"]), row))
         return owners
 

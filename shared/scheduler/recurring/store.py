@@ -11,7 +11,7 @@ from ...core.clock import Millis
 from ...core.loop_turns import LoopTurns
 from ...engine.queries import each_page, load_rows
 from ...storage.names import SCHEDULES
-from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Replace, Row, Tables, Upsert
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Replace, Row, RowQuery, Tables, Upsert
 from ..keys import MINUTE, minute_text
 from .definition import DEFINITION, PARTITIONS, POINTER, Definition, definition_key, definition_of, parse_spec, partition_of
 from .model import Recurrence
@@ -80,7 +80,7 @@ class ScheduleDefinitions:
         end = pointers_after(until)
         rows: list[Row] = []
         while True:
-            page = await self._tables.query(SCHEDULES, partition, first=POINTER, end=end, cursor=cursor)
+            page = await self._tables.query(RowQuery(SCHEDULES, partition, first=POINTER, end=end, cursor=cursor))
             rows += page.rows
             cursor = page.next
             if cursor is None or len(rows) >= limit:
@@ -100,7 +100,9 @@ class ScheduleDefinitions:
             first, end = prefix + after + ("!" if after else ""), prefix[:-1] + ";"
             cursor: str | None = None
             while True:
-                page = await self._tables.query(SCHEDULES, PARTITIONS[number], first=first, end=end, limit=min(100, limit), cursor=cursor)
+                page = await self._tables.query(
+                    RowQuery(SCHEDULES, PARTITIONS[number], first=first, end=end, limit=min(100, limit), cursor=cursor)
+                )
                 for row in page.rows:
                     if len(found) == limit or size > PAGE_BYTES:
                         return found, SchedulePosition(number, after)
@@ -118,14 +120,16 @@ class ScheduleDefinitions:
     async def count(self, tenant: str, uid: str) -> int:
         """Return the number of schedules of the tenant's incarnation, without deleted ones."""
         prefix = definition_key(tenant, "")
-        pages = [load_rows(self._tables, SCHEDULES, each, prefix, prefix[:-1] + ";", ("uid", "deleted")) for each in PARTITIONS]
+        pages = [
+            load_rows(self._tables, RowQuery(SCHEDULES, each, prefix, prefix[:-1] + ";", select=("uid", "deleted"))) for each in PARTITIONS
+        ]
         return sum(row.props["uid"] == uid and not row.props["deleted"] for rows in await asyncio.gather(*pages) for row in rows)
 
     async def specs(self, tenant: str, uid: str) -> AsyncIterator[tuple[str, Recurrence, Millis]]:
         """Yield id, content and creation time of each schedule of the tenant's incarnation, without payloads and deleted ones."""
         prefix = definition_key(tenant, "")
         columns = ("uid", "deleted", "spec", "created")
-        pages = [load_rows(self._tables, SCHEDULES, each, prefix, prefix[:-1] + ";", columns) for each in PARTITIONS]
+        pages = [load_rows(self._tables, RowQuery(SCHEDULES, each, prefix, prefix[:-1] + ";", select=columns)) for each in PARTITIONS]
         turns = LoopTurns()
         for rows in await asyncio.gather(*pages):
             for row in rows:
@@ -135,7 +139,9 @@ class ScheduleDefinitions:
 
     def heads(self, partition: str) -> AsyncIterator[Page]:
         """Yield pages of all definitions with only the tenant's uid and the release of the zone data."""
-        return each_page(self._tables, SCHEDULES, partition, first=DEFINITION, end=DEFINITION[:-1] + ";", select=("uid", "zone_data"))
+        return each_page(
+            self._tables, RowQuery(SCHEDULES, partition, first=DEFINITION, end=DEFINITION[:-1] + ";", select=("uid", "zone_data"))
+        )
 
 
 def content_size(row: Row) -> int:

@@ -13,7 +13,7 @@ from ...core.errors import OutcomeUnknown
 from ...core.pressure import PressureGauge
 from ...core.settings import Settings
 from .. import limits
-from ..ports import MAX_EGT_BYTES, MAX_PAGE, Applied, Insert, Merge, Op, Page, Row, Where, WriteRefused
+from ..ports import MAX_EGT_BYTES, Applied, Insert, Merge, Op, Page, Row, RowQuery, StoringTables, WriteRefused
 from ..server_time import ServerTimeEstimator
 from . import account, wire
 from .transport import HttpAnswer, Transport, TransportPolicy
@@ -21,7 +21,7 @@ from .transport import HttpAnswer, Transport, TransportPolicy
 _WRITE = {**wire.READ, "Content-Type": "application/json", "Prefer": "return-no-content"}
 
 
-class AzureTables:
+class AzureTables(StoringTables):
     """Tables over HTTP. Reads are retried within the policy's bounds; writes only where nothing can have been applied.
 
     `transactions` counts requests as the service bills them, retries included (`get`, `query`, `write`, `ensure`), and rows
@@ -66,36 +66,16 @@ class AzureTables:
         self.transactions["rows_read"] += row is not None
         return row
 
-    async def query(
-        self,
-        table: str,
-        pk: str,
-        *,
-        first: str = "",
-        end: str | None = None,
-        where: Sequence[Where] = (),
-        select: Sequence[str] | None = None,
-        limit: int = MAX_PAGE,
-        cursor: str | None = None,
-    ) -> Page:
-        """One page of the partition, see `ports.Tables.query`. Raises `Rejected` or `Unavailable`."""
-        limits.check_table(table)
-        limits.check_limit(limit)
-        limits.check_key("PartitionKey", pk)
-        query = {"$filter": wire.filter_text(pk, first, end, where), "$top": str(limit)}
-        if select is not None:
-            for name in select:
-                limits.check_name(name)
-            query["$select"] = ",".join(("PartitionKey", "RowKey", "Timestamp", *select))
-        if cursor is not None:
-            query |= wire.cursor_query(cursor)
-        answer = await self._transport.call("query", "GET", f"/{table}()", query=query, headers=wire.READ, repeat=True)
-        page = wire.find_page(pk, answer.status, answer.headers, answer.body)
+    async def query(self, query: RowQuery) -> Page:
+        """One page of the partition, see `ports.RowQuery`. Raises `Rejected` or `Unavailable`."""
+        asked = wire.query_parameters(query)
+        answer = await self._transport.call("query", "GET", f"/{query.table}()", query=asked, headers=wire.READ, repeat=True)
+        page = wire.find_page(query.pk, answer.status, answer.headers, answer.body)
         self.transactions["rows_read"] += len(page.rows)
         return page
 
     async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        """Apply all of `ops` or none, see `ports.Tables.write`. Raises `Rejected`, `Unavailable` or `OutcomeUnknown`."""
+        """Apply all of `ops` or none, see `ports.Write`. Raises `Rejected`, `Unavailable` or `OutcomeUnknown`."""
         limits.check_table(table)
         bound = limits.check_ops(pk, ops).bound
         only = ops[0]

@@ -22,7 +22,7 @@ import orjson
 from ...core.clock import Millis, to_millis
 from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from .. import limits
-from ..ports import Applied, Delete, Insert, Merge, Op, Page, Replace, Row, Upsert, Where, WriteRefused
+from ..ports import Applied, Delete, Insert, Merge, Op, Page, Replace, Row, RowQuery, Upsert, Where, WriteRefused
 
 ACCEPT = "application/json;odata=minimalmetadata"
 """The least that still carries ETags and the types of 64-bit integers."""
@@ -215,6 +215,19 @@ def find_page(pk: str, status: int, headers: Mapping[str, str], body: bytes) -> 
         raise Unavailable("the answer to a query cannot be read") from None
     at = headers.get(_CONTINUATION + _NEXT_PK), headers.get(_CONTINUATION + _NEXT_RK)
     return Page(rows, orjson.dumps(at).decode() if at != (None, None) else None, read_at)
+
+
+def query_parameters(query: RowQuery) -> dict[str, str]:
+    """Return the parameters of a query's address. Raises `Rejected`."""
+    limits.check_table(query.table)
+    limits.check_limit(query.limit)
+    limits.check_key("PartitionKey", query.pk)
+    found = {"$filter": filter_text(query.pk, query.first, query.end, query.where), "$top": str(query.limit)}
+    if query.select is not None:
+        for name in query.select:
+            limits.check_name(name)
+        found["$select"] = ",".join(("PartitionKey", "RowKey", "Timestamp", *query.select))
+    return found if query.cursor is None else found | cursor_query(query.cursor)
 
 
 def cursor_query(cursor: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from ...core.errors import UnsafeSettings
 from ..names import HOME, MIRRORED, SHARDS, SWEEPS
-from ..ports import Applied, Insert, Merge, Props, Row, Tables
+from ..ports import Applied, Insert, Merge, Props, Row, RowQuery, Tables
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ async def check_alone(home: Tables, detached: Detached) -> None:
 async def nothing_mirrored(home: Tables) -> bool:
     """Return True when the home account has no unfinished mirrored shard."""
     for digit in range(16):
-        page = await home.query(SHARDS, f"{MIRRORED}{digit:x}", limit=1)
+        page = await home.query(RowQuery(SHARDS, f"{MIRRORED}{digit:x}", limit=1))
         if page.rows or page.next is not None:
             return False
     return True

@@ -18,7 +18,7 @@ from typing import Any
 from ...core.clock import Clock
 from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable, UnsafeSettings, text_of
 from ..names import EVENTS, SCHEDULES, SHARDS, SWEEPS, TENANTS
-from ..ports import MAX_PAGE, Applied, Delete, Insert, Op, Page, Replace, Row, Tables, Where, WriteRefused
+from ..ports import Applied, Delete, Insert, Op, Replace, TableRequest, Tables, WrappedTables, Write
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def transactions_of(tables: Tables) -> Counter[str]:
     return Counter() if found is None else found
 
 
-class AccountTables:
+class AccountTables(WrappedTables):
     """One account of several. After a call without an answer, further calls raise `Unavailable` at once for `AWAY` seconds.
 
     label: the account's name in errors (`StorageError.account`).
@@ -48,7 +48,8 @@ class AccountTables:
     """The check before the account's first use. It raises `UnsafeSettings` when the account is another than the settings mean."""
 
     def __init__(self, tables: Tables, clock: Clock, label: str) -> None:
-        self._tables, self._clock, self._label = tables, clock, label
+        super().__init__(tables)
+        self._clock, self._label = clock, label
         self._until = 0.0
 
     async def prove(self, proof: Callable[[Tables], Awaitable[None]]) -> None:
@@ -56,7 +57,7 @@ class AccountTables:
         self.proof = proof
         try:
             async with asyncio.timeout(PROVE_FOR):
-                await proof(self._tables)
+                await proof(self.inner)
         except (StorageError, TimeoutError) as error:
             extra = {"action": "account_unproved"}
             log.warning("%s did not answer; its stamp is not verified yet: %s", self._label, text_of(error), extra=extra)
@@ -65,7 +66,7 @@ class AccountTables:
 
     async def _prove(self, proof: Callable[[Tables], Awaitable[None]]) -> None:
         try:
-            await proof(self._tables)
+            await proof(self.inner)
         except UnsafeSettings as wrong:
             raise Rejected(str(wrong)) from None
         self.proof = None
@@ -73,7 +74,7 @@ class AccountTables:
     @property
     def transactions(self) -> Counter[str]:
         """Requests to this account."""
-        return transactions_of(self._tables)
+        return transactions_of(self.inner)
 
     def _admit(self) -> None:
         if self._until:
@@ -108,43 +109,13 @@ class AccountTables:
         error.account = self._label
         return error
 
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
+    async def perform(self, request: TableRequest) -> Any:
         """See `ports.Tables`. Raises `Unavailable` at once while the account is away."""
         self._admit()
-        return await self._asked(self._tables.get(table, pk, rk))
-
-    async def query(
-        self,
-        table: str,
-        pk: str,
-        *,
-        first: str = "",
-        end: str | None = None,
-        where: Sequence[Where] = (),
-        select: Sequence[str] | None = None,
-        limit: int = MAX_PAGE,
-        cursor: str | None = None,
-    ) -> Page:
-        """See `ports.Tables`. Raises `Unavailable` at once while the account is away."""
-        self._admit()
-        asked = self._tables.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
-        return await self._asked(asked)
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        """See `ports.Tables`. Raises `Unavailable` at once while the account is away."""
-        self._admit()
-        return await self._asked(self._tables.write(table, pk, ops))
-
-    async def ensure(self, tables: Sequence[str]) -> None:
-        """Create the tables that are missing."""
-        await self._tables.ensure(tables)
-
-    async def close(self) -> None:
-        """Release connections."""
-        await self._tables.close()
+        return await self._asked(self.inner.perform(request))
 
 
-class SpreadTables:
+class SpreadTables(Tables):
     """Tables over several accounts; implements `ports.Tables`.
 
     home: everything but shards. shards: place -> account. named: prefix -> account, to address a table of one account of a mirrored pair
@@ -190,31 +161,10 @@ class SpreadTables:
             raise Unavailable(f"no storage account is configured for the place {place!r}")
         return found, table
 
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
+    async def perform(self, request: TableRequest) -> Any:
         """See `ports.Tables`."""
-        tables, plain = self._at(table, pk)
-        return await tables.get(plain, pk, rk)
-
-    async def query(
-        self,
-        table: str,
-        pk: str,
-        *,
-        first: str = "",
-        end: str | None = None,
-        where: Sequence[Where] = (),
-        select: Sequence[str] | None = None,
-        limit: int = MAX_PAGE,
-        cursor: str | None = None,
-    ) -> Page:
-        """See `ports.Tables`."""
-        tables, plain = self._at(table, pk)
-        return await tables.query(plain, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        """See `ports.Tables`."""
-        tables, plain = self._at(table, pk)
-        return await tables.write(plain, pk, ops)
+        tables, plain = self._at(request.table, request.pk)
+        return await tables.perform(request if plain == request.table else request._replace(table=plain))
 
     async def ensure(self, tables: Sequence[str]) -> None:
         """Create what is missing: all tables in the home account, those of shards in the others. The second of a pair creates its own."""
@@ -251,22 +201,28 @@ class PairTables(SpreadTables):
         self._silent_until = 0.0
         """The loop's time until which changes are not sent to the other account: one timed out."""
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
+    async def perform(self, request: TableRequest) -> Any:
         """See `ports.Tables`."""
-        answer = await super().write(table, pk, ops)
-        loop = asyncio.get_running_loop()
-        if table in FOLLOWED and isinstance(answer, Applied) and loop.time() >= self._silent_until:
-            try:
-                async with asyncio.timeout(FOLLOW_FOR):
-                    for op in ops:
-                        await follow_row((self._home, table), (self._other, table), pk, op.rk)
-            except (StorageError, TimeoutError) as error:
-                if isinstance(error, TimeoutError):
-                    # Otherwise each of many changes would wait, and a sweep over schedules would never end.
-                    self._silent_until = loop.time() + SILENT_FOR
-                extra = {"action": "follow_failed"}
-                log.info("A change in %s will be copied to the other account later: %s", table, text_of(error), extra=extra)
+        answer = await super().perform(request)
+        if isinstance(request, Write) and request.table in FOLLOWED and isinstance(answer, Applied):
+            await self._follow(request)
         return answer
+
+    async def _follow(self, change: Write) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._silent_until:
+            return
+        table = change.table
+        try:
+            async with asyncio.timeout(FOLLOW_FOR):
+                for op in change.ops:
+                    await follow_row((self._home, table), (self._other, table), change.pk, op.rk)
+        except (StorageError, TimeoutError) as error:
+            if isinstance(error, TimeoutError):
+                # Otherwise each of many changes would wait, and a sweep over schedules would never end.
+                self._silent_until = loop.time() + SILENT_FOR
+            extra = {"action": "follow_failed"}
+            log.info("A change in %s will be copied to the other account later: %s", table, text_of(error), extra=extra)
 
 
 async def follow_row(source: tuple[Tables, str], copy: tuple[Tables, str], pk: str, rk: str) -> bool:

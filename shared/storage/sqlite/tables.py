@@ -12,7 +12,7 @@ import orjson
 from ...core.clock import Clock, to_text
 from ...core.errors import Rejected
 from .. import limits
-from ..ports import MAX_PAGE, Applied, Op, Page, Props, Row, Where, WriteRefused
+from ..ports import Applied, Op, Page, Props, Row, RowQuery, StoringTables, WriteRefused
 from ..server_time import ServerTimeEstimator, time_etag
 from ..twins import StoredRow, check_transaction, holding, plan_write
 from .database import Database
@@ -25,7 +25,7 @@ def _key(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
 
 
-class FolderTables:
+class FolderTables(StoringTables):
     """Tables in a folder; implements `ports.Tables`.
 
     `clock` gives timestamps, and `read_at` in whole seconds. `server_time` is given the ETags of each write. `transactions` counts
@@ -62,19 +62,9 @@ class FolderTables:
         self.transactions["rows_read"] += row is not None
         return row
 
-    async def query(
-        self,
-        table: str,
-        pk: str,
-        *,
-        first: str = "",
-        end: str | None = None,
-        where: Sequence[Where] = (),
-        select: Sequence[str] | None = None,
-        limit: int = MAX_PAGE,
-        cursor: str | None = None,
-    ) -> Page:
-        """Return one page of the partition, see `ports.Tables.query`. Raises `Rejected`."""
+    async def query(self, query: RowQuery) -> Page:
+        """Return one page of the partition, see `ports.RowQuery`. Raises `Rejected`."""
+        table, pk, first, end, where, select, limit, cursor = query
         limits.check_limit(limit)
         limits.check_key("PartitionKey", pk)
         holds = holding(where) if where else None
@@ -106,7 +96,7 @@ class FolderTables:
         return page
 
     async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        """Apply all of `ops` or none, see `ports.Tables.write`. Raises `Rejected`."""
+        """Apply all of `ops` or none, see `ports.Write`. Raises `Rejected`."""
         plain = check_transaction(table, pk, ops)
         number = self._number(table)
 

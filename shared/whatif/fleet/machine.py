@@ -9,7 +9,7 @@ from typing import Any
 
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Wait, Work
-from ...storage.ports import MAX_PAGE, Applied, Op, Page, Row, Tables, Where, WriteRefused
+from ...storage.ports import TableRequest, Tables, WrappedTables
 from ..twin.loop import LoopClock
 
 _AFTER = 1e-6
@@ -39,41 +39,17 @@ class TwinMachine:
             await asyncio.sleep(left + _AFTER)
 
 
-class MachineTables:
+class MachineTables(WrappedTables):
     """Table storage as a machine sees it: nothing is sent, and no answer is read, while it stands still."""
 
     def __init__(self, inner: Tables, machine: TwinMachine) -> None:
-        self._inner, self._machine = inner, machine
+        super().__init__(inner)
+        self._machine = machine
 
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
+    async def perform(self, request: TableRequest) -> Any:
         """See `ports.Tables`."""
         await self._machine.thawed()
-        found = await self._inner.get(table, pk, rk)
-        await self._machine.thawed()
-        return found
-
-    async def query(
-        self,
-        table: str,
-        pk: str,
-        *,
-        first: str = "",
-        end: str | None = None,
-        where: Sequence[Where] = (),
-        select: Sequence[str] | None = None,
-        limit: int = MAX_PAGE,
-        cursor: str | None = None,
-    ) -> Page:
-        """See `ports.Tables`."""
-        await self._machine.thawed()
-        found = await self._inner.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
-        await self._machine.thawed()
-        return found
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        """See `ports.Tables`."""
-        await self._machine.thawed()
-        answer = await self._inner.write(table, pk, ops)
+        answer = await self.inner.perform(request)
         await self._machine.thawed()
         return answer
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from ...core import backoff
 from ...core.clock import Clock
@@ -18,7 +18,7 @@ from ...core.errors import OutcomeUnknown, Unavailable
 from ...storage.azure.transport import TransportPolicy
 from ...storage.blocking import run_through
 from ...storage.memory import MemoryQueues, MemoryTables
-from ...storage.ports import MAX_PAGE, Applied, Message, Op, Page, Row, Where, WriteRefused
+from ...storage.ports import Applied, Message, RowQuery, TableRequest, WrappedTables, Write, WriteRefused
 from ...storage.server_time import ServerTimeEstimator
 from .cpu import Charges, VirtualProcessor
 
@@ -133,45 +133,31 @@ class AccountConnection:
         raise Unavailable("503")
 
 
-class LimitedTables:
+class LimitedTables(WrappedTables):
     """`ports.Tables` of one account for one instance."""
 
     def __init__(self, connection: AccountConnection, clock: Clock) -> None:
-        self._connection, self._inner = connection, connection.account.tables
+        super().__init__(connection.account.tables)
+        self._connection = connection
         self.server_time = ServerTimeEstimator(clock)
 
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
-        found = await self._connection.repeated(table, pk, lambda: (run_through(self._inner.get(table, pk, rk)),), 1)
+    async def perform(self, request: TableRequest) -> Any:
+        if isinstance(request, Write):
+            return await self._write(request)
+        table, pk = request.table, request.pk
+        if isinstance(request, RowQuery):
+            return await self._connection.repeated(table, pk, lambda: run_through(self.inner.perform(request)))
+        found = await self._connection.repeated(table, pk, lambda: (run_through(self.inner.perform(request)),), 1)
         return found[0]
 
-    async def query(
-        self,
-        table: str,
-        pk: str,
-        *,
-        first: str = "",
-        end: str | None = None,
-        where: Sequence[Where] = (),
-        select: Sequence[str] | None = None,
-        limit: int = MAX_PAGE,
-        cursor: str | None = None,
-    ) -> Page:
-        def ask() -> Page:
-            return run_through(self._inner.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor))
-
-        return await self._connection.repeated(table, pk, ask)
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
+    async def _write(self, request: Write) -> Applied | WriteRefused:
         sent = self.server_time.elapsed()
-        answer = await self._connection.once(table, pk, lambda: run_through(self._inner.write(table, pk, ops)), len(ops))
+        answer = await self._connection.once(request.table, request.pk, lambda: run_through(self.inner.perform(request)), len(request.ops))
         if answer is None:
             raise OutcomeUnknown("503")
         if isinstance(answer, Applied):
             self.server_time.note(sent, self.server_time.elapsed(), answer.etags)
         return answer
-
-    async def ensure(self, tables: Sequence[str]) -> None:
-        await self._inner.ensure(tables)
 
     async def close(self) -> None:
         """Do nothing."""

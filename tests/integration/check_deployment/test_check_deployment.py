@@ -24,7 +24,7 @@ from shared.core.version import version
 from shared.scheduler.wakes.ticks import SWEEP_ROW
 from shared.storage.azure.tables import AzureTables
 from shared.storage.names import PK_TICKS, SWEEPS
-from shared.storage.ports import ANY, Merge, Upsert
+from shared.storage.ports import ANY, Merge, RowQuery, Upsert
 from tests import waiting
 from tests.integration.scheduler.conftest import ADMIN_KEY, Host
 from tests.integration.scheduler.receiver import Receiver
@@ -213,7 +213,7 @@ def test_a_key_that_is_no_admin_key_is_refused_before_anything_is_created(system
 async def let_ticks_be_old(system: System) -> None:
     """Store ticks that are ten minutes old, as those of a timer that has stopped."""
     tables = AzureTables.from_connection_string(system.azurite.connection_string)
-    page = await tables.query(SWEEPS, PK_TICKS, limit=100)
+    page = await tables.query(RowQuery(SWEEPS, PK_TICKS, limit=100))
     old = round(time.time() * 1000) - 600_000
     for row in page.rows:
         if "at" in row.props:

@@ -24,7 +24,7 @@ from shared.leases.rows import Fleet, MoveLimits, Partition, fleet_key, parse_pa
 from shared.storage.azure.tables import AzureTables
 from shared.storage.blocking import HttpTables
 from shared.storage.names import FLEETS
-from shared.storage.ports import Row
+from shared.storage.ports import Row, RowQuery
 from tests.waiting import ended, wait_until
 
 from .proxy import Proxy
@@ -109,7 +109,7 @@ class Fixture:
                 assert len({row.props["server"] for row in self.data(number) if row.props["epoch"] == epoch}) == 1
 
     def owners(self) -> dict[int, Partition]:
-        page = self.tables.query(FLEETS, KEY, first="p:", end="p;", cursor=None, timeout=60)
+        page = self.tables.query(RowQuery(FLEETS, KEY, first="p:", end="p;", cursor=None), timeout=60)
         return {row.number: row for row in map(parse_partition, page.rows)}
 
     def has(self, name: str) -> set[int]:
@@ -119,7 +119,7 @@ class Fixture:
         rows: list[Row] = []
         cursor = None
         while True:
-            page = self.tables.query(DATA, f"d{partition}", first=first, end=end, cursor=cursor, timeout=60)
+            page = self.tables.query(RowQuery(DATA, f"d{partition}", first=first, end=end, cursor=cursor), timeout=60)
             rows += page.rows
             cursor = page.next
             if cursor is None:

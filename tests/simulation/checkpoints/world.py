@@ -14,6 +14,7 @@ from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.engine.effects import LOST, Get, Load, Write
 from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
+from shared.storage.ports import RowQuery
 from tests.simulation.checks.truth import Time
 
 KEPT = 400
@@ -100,7 +101,7 @@ class World:
             case Get():
                 return run_through(self.store.get(effect.table, effect.pk, effect.rk))
             case Load():
-                return run_through(self.store.query(effect.table, effect.pk, first=effect.first, end=effect.end)).rows
+                return run_through(self.store.query(RowQuery(effect.table, effect.pk, first=effect.first, end=effect.end))).rows
             case Write():
                 if self.dice.random() >= self.weather.unknown:
                     return run_through(self.store.write(effect.table, effect.pk, effect.ops))

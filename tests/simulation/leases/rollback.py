@@ -14,6 +14,7 @@ from shared.leases.profiles import Profile
 from shared.leases.rows import PARTITIONS, parse_partition
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
+from shared.storage.ports import RowQuery
 
 from .watch import Watch
 from .world import World
@@ -46,5 +47,5 @@ class Rollbacks:
         store.go_back(FLEETS, self._key, rows)
         self._world.note("storage", "goes back")
         self._world.counts["rollbacks"] += 1
-        page = run_through(store.query(FLEETS, self._key, first=PARTITIONS[0], end=PARTITIONS[1]))
+        page = run_through(store.query(RowQuery(FLEETS, self._key, first=PARTITIONS[0], end=PARTITIONS[1])))
         self._watch.rolled_back(map(parse_partition, page.rows), self._profile.validity / (1 - DRIFT) + _ROUNDING)

@@ -22,7 +22,7 @@ from shared.engine.moments import ReceivedAt, SentAt
 from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
-from shared.storage.ports import Applied, Delete, Op, WriteRefused
+from shared.storage.ports import Applied, Delete, Op, RowQuery, WriteRefused
 from tests.simulation.checks.truth import Time, Violation
 
 DATA = "Data"
@@ -276,7 +276,7 @@ class Task:
         elif type(effect) is Get:
             found = (run_through(store.get(effect.table, effect.pk, effect.rk)),)
         else:
-            found = run_through(store.query(effect.table, effect.pk, first=effect.first, end=effect.end, cursor=cursor))
+            found = run_through(store.query(RowQuery(effect.table, effect.pk, first=effect.first, end=effect.end, cursor=cursor)))
         if answer_at is not None:
             self.world.at(answer_at, self._answered, ticket, effect, found)
 
@@ -285,7 +285,9 @@ class Task:
         if type(effect) is Write:
             rows = len(effect.ops)
         elif type(effect) is Load:
-            rows = len(run_through(world.store.query(effect.table, effect.pk, first=effect.first, end=effect.end, cursor=cursor)).rows)
+            rows = len(
+                run_through(world.store.query(RowQuery(effect.table, effect.pk, first=effect.first, end=effect.end, cursor=cursor))).rows
+            )
         return world.throttle.refuses(rows, capacity, world.time.seconds, world.random.random())
 
     def _answered(self, ticket: int, effect: Get | Load | Write, found: Any) -> None:

@@ -24,6 +24,7 @@ from shared.delivery.channels.ports import OutgoingDelivery, Verdict
 from shared.scheduler import label_index
 from shared.scheduler.label_index import KNOWN_AFTER, PK_PROGRESS, LabelIndex
 from shared.storage.names import PK_TICKS, SWEEPS
+from shared.storage.ports import RowQuery
 from tests.model.checking.mutants import patched
 
 from ..checks.invariants import only_owners_start
@@ -229,7 +230,7 @@ class LabelledWorld(World):
         scheduler, now = app.scheduler, instance.clock.now()
         late = self.is_late(instance)
         if not late:
-            scheduler.watch_ticks((await app.storage.tables.query(SWEEPS, PK_TICKS)).rows)
+            scheduler.watch_ticks((await app.storage.tables.query(RowQuery(SWEEPS, PK_TICKS))).rows)
         counts, *_ = await asyncio.gather(super().sweep(instance), *(() if late else self.jobs(scheduler, now)))
         return counts
 

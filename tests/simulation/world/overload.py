@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from shared.scheduler.rules import FINAL
 from shared.storage import Storage
 from shared.storage.azure.transport import TransportPolicy
 from shared.storage.names import EVENTS
-from shared.storage.ports import Applied, Op, Page, Row, WriteRefused
+from shared.storage.ports import TableRequest, Write
 
 from ..history import World, quietly
 from .api import call
@@ -106,18 +106,12 @@ class BusyTables(SimTables):
         self._connections = asyncio.Semaphore(server.policy.connections)
         self._abandoned: set[asyncio.Future[Any]] = set()
 
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
-        parent = super().get
-        return await self._repeated(lambda: parent(table, pk, rk))
-
-    async def query(self, table: str, pk: str, **options: Any) -> Page:
-        parent = super().query
-        return await self._repeated(lambda: parent(table, pk, **options))
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        parent = super().write
+    async def perform(self, request: TableRequest) -> Any:
+        parent = super().perform
+        if not isinstance(request, Write):
+            return await self._repeated(lambda: parent(request))
         try:
-            return await self._exchange(lambda: parent(table, pk, ops))
+            return await self._exchange(lambda: parent(request))
         except TimeoutError:
             raise OutcomeUnknown("no answer within the time-out") from None
 

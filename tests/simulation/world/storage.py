@@ -10,7 +10,7 @@ from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, SHARDS, TENANTS
-from shared.storage.ports import MAX_PAGE, Applied, Message, Op, Page, Row, Where, WriteRefused
+from shared.storage.ports import Applied, Get, Message, Op, TableRequest, WrappedTables, Write, WriteRefused
 from shared.storage.server_time import ServerTimeEstimator
 
 from ..checks.invariants import found_by_lists, still_filed, takes_over
@@ -19,41 +19,31 @@ if TYPE_CHECKING:
     from .instance import Instance
 
 
-class SimTables:
+class SimTables(WrappedTables):
     """`ports.Tables` with faults. `side`: of a mirrored pair, the account it is; it may be out of reach."""
 
     def __init__(self, instance: Instance, tables: MemoryTables, side: str = "") -> None:
+        super().__init__(tables)
         self._instance, self._world = instance, instance.world
         self._inner, self._side = tables, side
         self.server_time = ServerTimeEstimator(instance.clock)
 
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
+    async def perform(self, request: TableRequest) -> Any:
+        if isinstance(request, Write):
+            return await self._write(request.table, request.pk, request.ops)
+        table, pk = request.table, request.pk
         await self._before_read(table, pk)
-        row = await self._inner.get(table, pk, rk)
-        self._world.note(self._instance, "get", (self._side + table, pk, rk), row)
+        answer = await self._inner.perform(request)
+        if isinstance(request, Get):
+            self._world.note(self._instance, "get", (self._side + table, pk, request.rk), answer)
+        elif answer.rows:
+            self._world.note(self._instance, "query", (self._side + table, pk), answer)
+        else:
+            return answer
         await self._after()
-        return row
+        return answer
 
-    async def query(
-        self,
-        table: str,
-        pk: str,
-        *,
-        first: str = "",
-        end: str | None = None,
-        where: Sequence[Where] = (),
-        select: Sequence[str] | None = None,
-        limit: int = MAX_PAGE,
-        cursor: str | None = None,
-    ) -> Page:
-        await self._before_read(table, pk)
-        page = await self._inner.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
-        if page.rows:
-            self._world.note(self._instance, "query", (self._side + table, pk), page)
-            await self._after()
-        return page
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
+    async def _write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         instance, world = self._instance, self._world
         await self._reached()
         fault = world.fault(instance, "write")
@@ -180,9 +170,6 @@ class SimTables:
         if wait := self._world.latency(self._instance):
             await asyncio.sleep(wait)
         await self._instance.ready()
-
-    async def ensure(self, tables: Sequence[str]) -> None:
-        await self._inner.ensure(tables)
 
     async def close(self) -> None:
         """Nothing to release."""

@@ -14,6 +14,7 @@ from shared.app.triggers import queue_functions, timer_functions
 from shared.core.errors import Unavailable
 from shared.scheduler.wakes.protocol import wake_text
 from shared.storage.names import PK_TICKS, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, QUEUE_SWEEPS, SWEEPS
+from shared.storage.ports import RowQuery
 from tests.unit.scheduler.harness import World
 
 
@@ -32,7 +33,7 @@ def functions(world: World) -> dict[str, Any]:
 
 
 async def ages(world: World) -> dict[str, int]:
-    page = await world.tables.query(SWEEPS, PK_TICKS)
+    page = await world.tables.query(RowQuery(SWEEPS, PK_TICKS))
     return {row.rk: world.now - int(row.props["at"]) for row in page.rows if "at" in row.props}
 
 

@@ -18,7 +18,7 @@ from shared.ops.health.rules import SILENT_PERIODS
 from shared.scheduler.wakes.ticks import SWEEP_ROW, times_of
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, PK_TICKS, QUEUE_SWEEPS, SWEEPS
-from shared.storage.ports import Upsert
+from shared.storage.ports import RowQuery, Upsert
 from tests.waiting import eventually
 
 
@@ -38,7 +38,7 @@ class Stage:
         return self
 
     async def ticks(self) -> dict[str, tuple[int, int]]:
-        page = await self.tables.query(SWEEPS, PK_TICKS)
+        page = await self.tables.query(RowQuery(SWEEPS, PK_TICKS))
         return {row.rk: (int(row.props["at"]), int(row.props["failed"])) for row in page.rows if "at" in row.props}
 
 

@@ -11,7 +11,7 @@ from shared.engine.row_pace import BURST, LONGEST_WAIT, ROWS_PER_SECOND, Counted
 from shared.leases.rows import INDEX
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, FLEETS
-from shared.storage.ports import Insert, Row
+from shared.storage.ports import Insert, Row, RowQuery
 
 ACCOUNT = 20_000
 """Entities a second that Azure serves of an account."""
@@ -38,7 +38,7 @@ async def walk(fleets: int, rows: int, rate: float, burst: float) -> tuple[list[
     times: list[float] = []
 
     async def visit(key: str) -> Counter[str]:
-        await tables.query(FLEETS, key)
+        await tables.query(RowQuery(FLEETS, key))
         times.append(clock.monotonic() - began)
         return Counter()
 

@@ -23,7 +23,7 @@ from shared.engine.stored_forms import (
 )
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, PK_TICKS, SWEEPS
-from shared.storage.ports import Props, Row, Upsert
+from shared.storage.ports import Props, Row, RowQuery, Upsert
 
 
 class Account:
@@ -107,7 +107,7 @@ async def test_a_busy_process_reads_the_row_once_a_minute_and_a_process_of_sweep
     assert account.tables.transactions["get"] - before == 9
     before = account.tables.transactions["get"]
     for _ in range(10):
-        swept.watch((await account.tables.query(SWEEPS, PK_TICKS)).rows)
+        swept.watch((await account.tables.query(RowQuery(SWEEPS, PK_TICKS))).rows)
         assert not await swept.is_newer()
         await account.clock.advance(LOOK_EVERY)
     assert account.tables.transactions["get"] == before
@@ -182,7 +182,7 @@ async def test_reads_repair_nothing_once_the_forms_are_newer(account: Account) -
     tables = ReadOnlyOnceNewer(account.tables, process)
     await tables.write(SWEEPS, "a", (Upsert("b", {"c": 1}),))
     await account.store(FormsRow(2).props())
-    process.watch((await tables.query(SWEEPS, PK_TICKS)).rows)
+    process.watch((await tables.query(RowQuery(SWEEPS, PK_TICKS))).rows)
     with pytest.raises(StorageError):
         await tables.write(SWEEPS, "a", (Upsert("b", {"c": 2}),))
     row = await tables.get(SWEEPS, "a", "b")

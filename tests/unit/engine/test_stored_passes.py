@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from shared.engine.stored_passes import PassPlace, following, page_with_rows
-from shared.storage.ports import Page, Row
+from shared.storage.ports import Page, Row, RowQuery
 
 
 class SparsePages:
     """A store that looks at 2 of 7 rows for each page, of which only the last one matches."""
 
-    async def query(self, table: str, pk: str, *, first: str, cursor: str | None = None) -> Page:
-        keys = [f"k{number}" for number in range(7) if f"k{number}" >= first]
-        at = int(cursor or 0)
-        rows = [Row(pk, rk, {}, "e", 0, 0) for rk in keys[at : at + 2] if rk == "k6"]
+    async def query(self, query: RowQuery) -> Page:
+        keys = [f"k{number}" for number in range(7) if f"k{number}" >= query.first]
+        at = int(query.cursor or 0)
+        rows = [Row(query.pk, rk, {}, "e", 0, 0) for rk in keys[at : at + 2] if rk == "k6"]
         return Page(rows, str(at + 2) if at + 2 < len(keys) else None, 0)
 
 
 async def test_pass_gets_on_although_pages_are_empty() -> None:
     tables: Any = SparsePages()
-    page = await page_with_rows(tables, "t", "a", first="k0")
+    page = await page_with_rows(tables, RowQuery("t", "a", first="k0"))
     assert [row.rk for row in page.rows] == ["k6"] and page.next is None
 
 

@@ -11,7 +11,7 @@ from shared.core.errors import Problem, Unavailable
 from shared.engine import fleet_cursor
 from shared.leases.rows import INDEX, PARTITIONS, MoveLimits, partition_key
 from shared.storage.names import FLEETS, SWEEPS
-from shared.storage.ports import ANY, Delete, Upsert
+from shared.storage.ports import ANY, Delete, RowQuery, Upsert
 from tests.logs import actions
 
 from ..leases.nodes import NOTIFY, TENANT, Node, World, live, settle
@@ -28,10 +28,10 @@ async def test_a_tick_reads_no_partitions_while_all_is_well(world: World) -> Non
     read: Counter[str] = Counter()
     real = world.tables.query
 
-    async def notes(table: str, pk: str, **more: Any) -> Any:
-        page = await real(table, pk, **more)
-        read["partitions"] += sum(PARTITIONS[0] <= row.rk < PARTITIONS[1] for row in page.rows if pk == key)
-        read["pages"] += pk == key
+    async def notes(asked: RowQuery) -> Any:
+        page = await real(asked)
+        read["partitions"] += sum(PARTITIONS[0] <= row.rk < PARTITIONS[1] for row in page.rows if asked.pk == key)
+        read["pages"] += asked.pk == key
         return page
 
     for number, node in enumerate(nodes):
@@ -222,4 +222,8 @@ async def test_what_is_remembered_of_fleets_that_are_gone_goes_too(world: World)
     assert [await world.tables.get(SWEEPS, "lease-watch", f"demo:{name}") is None for name in ("f1", "f2")] == [True, False]
     await world.tables.write(FLEETS, ":fleets", [Delete("demo:f1", ANY), Delete("demo:f2", ANY)])
     assert (await world.watch.retain(world.clock.now()))["forgotten"] >= 2
-    assert (await world.tables.query(SWEEPS, "lease-watch")).rows == (await world.tables.query(SWEEPS, "lease-plans")).rows == []
+    assert (
+        (await world.tables.query(RowQuery(SWEEPS, "lease-watch"))).rows
+        == (await world.tables.query(RowQuery(SWEEPS, "lease-plans"))).rows
+        == []
+    )

@@ -209,7 +209,7 @@ async def test_what_the_template_sets_makes_an_app_of_identities(name: str, plac
     if "1" in places:
         assert isinstance(storage.tables, SpreadTables)
         further: Any = storage.tables.accounts[1]
-        assert further._tables._transport.account.base == "https://tocsin17ulcqxxwesckw.table.core.windows.net"
+        assert further.inner._transport.account.base == "https://tocsin17ulcqxxwesckw.table.core.windows.net"
     await storage.close()
 
 

@@ -18,7 +18,7 @@ from shared.leases.rows import Fleet, MoveLimits, Partition, Server, fleet_key, 
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
-from shared.storage.ports import Applied, Op, Page, Row, WriteRefused
+from shared.storage.ports import Applied, Op, Page, Row, RowQuery, WriteRefused
 
 KEY = fleet_key("default", "fleet")
 T = 18.0
@@ -41,9 +41,9 @@ class FaultyTables(MemoryBlockingTables):
         self._check("get", rk)
         return super().get(table, pk, rk, timeout=timeout)
 
-    def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None, timeout: float) -> Page:
+    def query(self, query: RowQuery, *, timeout: float) -> Page:
         self._check("query")
-        return super().query(table, pk, first=first, end=end, cursor=cursor, timeout=timeout)
+        return super().query(query, timeout=timeout)
 
     def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | WriteRefused:
         self._check("write", *(op.rk for op in ops))

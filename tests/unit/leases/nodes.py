@@ -40,7 +40,7 @@ from shared.leases.service.control.verbs import ControlRequest
 from shared.leases.service.planning import Planning
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, FLEETS
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Upsert
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, RowQuery, Upsert
 
 TENANT = "demo"
 T = 18.0
@@ -111,7 +111,7 @@ class World:
         return parse_fleet(found.props)
 
     async def intents(self, key: str) -> list[Intent]:
-        return [parse_intent(row.props) for row in await load_rows(self.tables, FLEETS, key, *INTENTS)]
+        return [parse_intent(row.props) for row in await load_rows(self.tables, RowQuery(FLEETS, key, *INTENTS))]
 
     async def server(self, key: str, name: str) -> Server:
         row = await self.tables.get(FLEETS, key, server_key(name))
@@ -125,7 +125,7 @@ class World:
 
     async def owners(self, key: str) -> dict[int, str]:
         """Return the owners by the rows, whether they are alive or not."""
-        rows = await load_rows(self.tables, FLEETS, key, *PARTITIONS)
+        rows = await load_rows(self.tables, RowQuery(FLEETS, key, *PARTITIONS))
         return {partition.number: partition.owner for partition in map(parse_partition, rows) if partition.owner}
 
     async def lose(self, key: str, number: int) -> None:

@@ -14,6 +14,7 @@ from shared.maintenance import rules
 from shared.maintenance.rows import node_key
 from shared.maintenance.rule_settings import MaintenanceSettings
 from shared.storage.names import FLEETS, MAINTENANCE
+from shared.storage.ports import RowQuery
 from tests.unit.maintenance.joint_fleet import HOOKS, Fleet
 from tests.unit.maintenance.service.test_maintenance_sweep import KEY, SweptFleet
 
@@ -114,5 +115,5 @@ async def test_partitions_may_return_to_a_forgotten_node() -> None:
 
 
 async def drained(fleet: SweptFleet) -> set[str]:
-    rows = await fleet.tables.query(FLEETS, KEY, first=INTENTS[0], end=INTENTS[1])
+    rows = await fleet.tables.query(RowQuery(FLEETS, KEY, first=INTENTS[0], end=INTENTS[1]))
     return {str(row.props["server"]) for row in rows.rows}

@@ -11,6 +11,7 @@ import pytest
 from shared.core.errors import Unavailable
 from shared.scheduler.timings import KEEP_FINISHED
 from shared.storage.names import EVENTS, LEDGER, QUEUE_INGEST, TENANTS
+from shared.storage.ports import RowQuery
 from shared.tenants.model import Tenant
 
 from .harness import World
@@ -115,10 +116,10 @@ async def test_tenant_is_deleted_although_what_it_left_is_unknown(world: World, 
     await world.tenant("acme")
     query = world.tables.query
 
-    async def away(table: str, *args: Any, **more: Any) -> Any:
-        if table == LEDGER:
+    async def away(asked: RowQuery) -> Any:
+        if asked.table == LEDGER:
             raise Unavailable("throttled")
-        return await query(table, *args, **more)
+        return await query(asked)
 
     with monkeypatch.context() as patch:
         patch.setattr(world.tables, "query", away)

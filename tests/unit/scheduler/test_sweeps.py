@@ -17,7 +17,7 @@ from shared.scheduler import sweeps, timings
 from shared.scheduler.keys import NEWS, index_key, index_partition, shard_key
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, IDS, LEDGER, PK_TICKS, QUEUE_SHARDS, SHARDS, SWEEPS
-from shared.storage.ports import Insert, Merge
+from shared.storage.ports import Insert, Merge, RowQuery
 
 from .harness import START, World
 
@@ -123,11 +123,11 @@ async def test_retention_pauses_between_pages_while_storage_refuses_requests(wor
     await world.clock.advance(8 * DAY)
     query, began = world.tables.query, list[float]()
 
-    async def slow(table: str, *rest: Any, **more: Any) -> Any:
-        if table == LEDGER and "where" in more:
+    async def slow(asked: RowQuery) -> Any:
+        if asked.table == LEDGER and asked.where:
             began.append(world.clock.monotonic())
             await world.clock.sleep(2)
-        return await query(table, *rest, **more)
+        return await query(asked)
 
     monkeypatch.setattr(world.tables, "query", slow)
     monkeypatch.setattr(sweeps, "RETAIN_PAGE", 1)

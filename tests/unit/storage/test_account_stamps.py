@@ -9,7 +9,7 @@ from shared.core.errors import Rejected, Unavailable, UnsafeSettings
 from shared.storage import Storage, check, spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_TABLES, SHARDS, SWEEPS
-from shared.storage.ports import Insert
+from shared.storage.ports import Insert, RowQuery
 from shared.storage.several.account_stamps import STAMP_PK, STAMP_ROW, Detached
 from tests.texts import has_text
 from tests.unit.scheduler.mirror.pair import MortalTables
@@ -69,15 +69,15 @@ async def test_account_that_is_away_at_the_start_is_asked_at_its_first_use() -> 
     one.away = two.away = True
     swapped = await start(home, two, one)
     with pytest.raises(Unavailable):
-        await swapped.tables.query(SHARDS, "10")
+        await swapped.tables.query(RowQuery(SHARDS, "10"))
     one.away = two.away = False
     await CLOCK.advance(5)
     with pytest.raises(Rejected, check=has_text("storage.account-swapped", entry=1, other=2)):
-        await swapped.tables.query(SHARDS, "10")
+        await swapped.tables.query(RowQuery(SHARDS, "10"))
     one.away = True
     right = await start(home, one, two)
     one.away = False
-    assert (await right.tables.query(SHARDS, "10")).rows == []
+    assert (await right.tables.query(RowQuery(SHARDS, "10"))).rows == []
 
 
 async def test_further_account_is_stamped_though_one_before_it_was_away() -> None:
@@ -110,7 +110,7 @@ async def test_second_that_is_given_up_does_not_come_back_with_its_old_copies() 
     await home.write(SHARDS, "m0", (Insert("202701150800:demo:mabc", dict(FILED)),))
     alone = await start(home, detached="yes")
     assert alone.places == ("0", "m") and alone.fresh == ("0",) and alone.second is None
-    assert (await alone.tables.query(SHARDS, "m0")).rows
+    assert (await alone.tables.query(RowQuery(SHARDS, "m0"))).rows
     with pytest.raises(UnsafeSettings, match="given up and holds outdated copies"):
         await start(home, second=second)
     await start(home, second=fresh)

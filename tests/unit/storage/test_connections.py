@@ -18,7 +18,7 @@ from shared.storage.azure.account import Account, SharedKey
 from shared.storage.azure.connections import AccountConnections, NotSent
 from shared.storage.azure.tables import AzureTables
 from shared.storage.azure.transport import Transport, TransportPolicy
-from shared.storage.ports import Applied, Insert, Op
+from shared.storage.ports import Applied, Insert, Op, RowQuery
 from tests.certificates import make_certificate
 
 from .conftest import KEY, FastClock
@@ -249,7 +249,7 @@ async def test_large_bodies_pass_both_ways(opened: Opened) -> None:
         writer.write(b"0\r\n\r\n")
 
     server, tables = await opened(large)
-    assert len((await tables.query("Table", "p")).rows) == 9000
+    assert len((await tables.query(RowQuery("Table", "p"))).rows) == 9000
     with pytest.raises(OutcomeUnknown):
         await tables.write("Table", "p", [Insert(f"{at}", {"v": "x" * 30_000}) for at in range(100)])
     assert len(server.bodies[1]) > 3_000_000

@@ -13,7 +13,7 @@ from shared.core.pressure import PressureGauge
 from shared.storage.azure import account
 from shared.storage.azure.tables import AzureTables
 from shared.storage.azure.transport import Transport, TransportPolicy
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Upsert, WriteRefused
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, RowQuery, Upsert, WriteRefused
 
 from .conftest import KEY, Bench, Reply, connection
 
@@ -89,7 +89,7 @@ async def test_a_wait_that_cannot_be_read_is_our_own(bench: Bench, text: str) ->
 )
 async def test_reads_are_retried(bench: Bench, fault: Reply) -> None:
     bench.server.script(fault, OK_PAGE)
-    page = await bench.tables.query("Table", "p")
+    page = await bench.tables.query(RowQuery("Table", "p"))
     assert [row.rk for row in page.rows] == ["r"]
     assert len(bench.server.requests) == 2
 
@@ -97,7 +97,7 @@ async def test_reads_are_retried(bench: Bench, fault: Reply) -> None:
 async def test_reads_end_after_five_tries_with_growing_waits(bench: Bench) -> None:
     bench.server.script(*[Reply(503)] * 9)
     with pytest.raises(Unavailable, match="5 times, last: status 503"):
-        await bench.tables.query("Table", "p")
+        await bench.tables.query(RowQuery("Table", "p"))
     assert len(bench.server.requests) == 5
     assert all(wait <= limit for wait, limit in zip(bench.clock.slept, [0.1, 0.2, 0.4, 0.8], strict=True))
 
@@ -105,7 +105,7 @@ async def test_reads_end_after_five_tries_with_growing_waits(bench: Bench) -> No
 async def test_no_wait_goes_beyond_the_total_time(bench: Bench) -> None:
     bench.server.script(Reply(503, headers={"Retry-After": "20"}), Reply(503, headers={"Retry-After": "20"}))
     with pytest.raises(Unavailable):
-        await bench.tables.query("Table", "p")
+        await bench.tables.query(RowQuery("Table", "p"))
     assert bench.clock.slept == [20.0]
 
 
@@ -257,7 +257,7 @@ async def test_etags_are_found_whatever_their_headers_case(bench: Bench) -> None
 async def test_a_read_that_cannot_be_understood_is_unavailable(bench: Bench, body: bytes) -> None:
     bench.server.script(Reply(200, body), Reply(200, body))
     with pytest.raises(Unavailable, match="cannot be read"):
-        await bench.tables.query("Table", "p")
+        await bench.tables.query(RowQuery("Table", "p"))
     with pytest.raises(Unavailable, match="cannot be read"):
         await bench.tables.get("Table", "p", "r")
 
@@ -265,10 +265,10 @@ async def test_a_read_that_cannot_be_understood_is_unavailable(bench: Bench, bod
 async def test_a_page_may_be_empty_and_go_on(bench: Bench) -> None:
     next_keys = {"x-ms-continuation-NextPartitionKey": "1!4!cA--", "x-ms-continuation-NextRowKey": "1!8!+ /&="}
     bench.server.script(Reply(200, b'{"value": []}', next_keys), OK_PAGE)
-    page = await bench.tables.query("Table", "p", first="a")
+    page = await bench.tables.query(RowQuery("Table", "p", first="a"))
     assert (page.rows, page.read_at) == ([], 1_795_256_515_000)
     assert page.next is not None
-    last = await bench.tables.query("Table", "p", first="a", cursor=page.next)
+    last = await bench.tables.query(RowQuery("Table", "p", first="a", cursor=page.next))
     assert last.next is None
     one, two = (line.split()[1] for line, _, _ in bench.server.requests)
     assert two == one + "&NextPartitionKey=1%214%21cA--&NextRowKey=1%218%21%2B%20%2F%26%3D"

@@ -15,7 +15,7 @@ from shared.leases.protocol.membership import Registered, ServerReport
 from shared.leases.rows import FLEET, INDEX, fleet_key, partition_key, server_key
 from shared.leases.rules import ServerSession
 from shared.storage.names import FLEETS
-from shared.storage.ports import ANY, Applied, Delete, Merge
+from shared.storage.ports import ANY, Applied, Delete, Merge, RowQuery
 from tests.texts import assert_text
 from tests.unit.scheduler.harness import World
 
@@ -185,13 +185,13 @@ async def test_a_server_that_comes_in_while_the_fleet_closes_is_seen(world: Worl
     await world.demo.put(WEB, {"partitions": 4})
     fleet, etag = await world.app.fleets.read("demo", "web")
     steps = closing.close(KEY, fleet, etag)
-    rows = await world.tables.query(FLEETS, KEY, first="s:", end="s;")
+    rows = await world.tables.query(RowQuery(FLEETS, KEY, first="s:", end="s;"))
     next(steps)
     write = steps.send(rows.rows)
     closed = await world.tables.write(FLEETS, KEY, write.ops)  # type: ignore[union-attr]
     await join(world, "a")
     steps.send(closed)
-    rows = await world.tables.query(FLEETS, KEY, first="s:", end="s;")
+    rows = await world.tables.query(RowQuery(FLEETS, KEY, first="s:", end="s;"))
     back = steps.send(rows.rows)
     assert isinstance(await world.tables.write(FLEETS, KEY, back.ops), Applied)  # type: ignore[union-attr]
     with pytest.raises(StopIteration) as stop:

@@ -11,7 +11,7 @@ from shared.core.clock import to_text
 from shared.maintenance.story import FIRST_STEPS, LAST_STEPS, MAX_REPORTED_STEPS, story_key
 from shared.maintenance.timings import KEEP_EVENTS
 from shared.storage.names import MAINTENANCE
-from shared.storage.ports import ANY, Merge
+from shared.storage.ports import ANY, Merge, RowQuery
 from tests.texts import assert_text
 from tests.unit.scheduler.harness import Client, World
 
@@ -160,5 +160,5 @@ async def test_a_story_is_removed_with_its_event(db: World) -> None:
     await db.clock.advance(KEEP_EVENTS / 1000 + 3600)
     await db.do(db.app.maintenance_sweeps.retain(db.now))
     assert (await db.demo.get(f"{DB}/maintenance/events/{EVENT}/story")).status == 404
-    rows = await db.tables.query(MAINTENANCE, KEY, first="story:", end="story;")
+    rows = await db.tables.query(RowQuery(MAINTENANCE, KEY, first="story:", end="story;"))
     assert rows.rows == []

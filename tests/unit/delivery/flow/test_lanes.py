@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -12,23 +13,22 @@ from shared.delivery.flow.lanes import Lanes
 from shared.delivery.flow.shared_limits import SharedSlots
 from shared.storage import memory_storage
 from shared.storage.names import LIMITS
-from shared.storage.ports import Applied, Op, Tables, WriteRefused
+from shared.storage.ports import TableRequest, Tables, WrappedTables, Write
 
 START = 1_800_000_000_000
 
 
-class Slow:
+class Slow(WrappedTables):
     """Tables whose writes are in at once, and answered later."""
 
     def __init__(self, tables: Tables, clock: SettableClock) -> None:
-        self._tables, self._clock = tables, clock
+        super().__init__(tables)
+        self._clock = clock
 
-    async def get(self, table: str, pk: str, rk: str) -> object:
-        return await self._tables.get(table, pk, rk)
-
-    async def write(self, table: str, pk: str, ops: list[Op]) -> Applied | WriteRefused:
-        answer = await self._tables.write(table, pk, ops)
-        await self._clock.sleep(0.2)
+    async def perform(self, request: TableRequest) -> Any:
+        answer = await self.inner.perform(request)
+        if isinstance(request, Write):
+            await self._clock.sleep(0.2)
         return answer
 
 
@@ -42,7 +42,7 @@ class Process:
         self.begun: list[str] = []
 
     def slots(self, limit: int, me: str = "me", row: str = "slots") -> SharedSlots:
-        return SharedSlots(Slow(self.tables, self.clock), self.clock, "t", row, limit, me)  # type: ignore[arg-type]
+        return SharedSlots(Slow(self.tables, self.clock), self.clock, "t", row, limit, me)
 
     def deliver(self, lane: Lane, takes: float) -> asyncio.Task[None]:
         async def work() -> None:

@@ -14,7 +14,7 @@ from shared.core import errors
 from shared.core.errors import OutcomeUnknown, Rejected, Unavailable
 from shared.leases.node.fencing import FencedBatch, StaleEpoch
 from shared.storage.blocking import run_through
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, WriteRefused
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, RowQuery, WriteRefused
 
 from ..conftest import Bench
 
@@ -24,7 +24,7 @@ def batch(bench: Bench, epoch: int) -> FencedBatch:
 
 
 def rows(bench: Bench) -> list[str]:
-    return [row.rk for row in run_through(bench.memory.query("Data", "d")).rows]
+    return [row.rk for row in run_through(bench.memory.query(RowQuery("Data", "d"))).rows]
 
 
 def test_a_former_owner_is_refused_as_a_whole(bench: Bench) -> None:

@@ -16,7 +16,7 @@ from shared.leases.rows import Fleet, Partition, Server, partition_key, server_k
 from shared.leases.rules import ServerSession
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
-from shared.storage.ports import Insert, Merge, Replace
+from shared.storage.ports import Insert, Merge, Replace, RowQuery
 
 from ..conftest import KEY, Bench, FaultyTables
 
@@ -98,8 +98,8 @@ def test_orders_that_are_refused_together_are_given_one_by_one() -> None:
     # `c` beats while the plan is made.
     beaten = looking.tables.query
 
-    def query(table: str, pk: str, **options: Any) -> Any:
-        page = beaten(table, pk, **options)
+    def query(asked: RowQuery, *, timeout: float) -> Any:
+        page = beaten(asked, timeout=timeout)
         run_through(looking.bench.memory.write(FLEETS, KEY, [Merge(server_key("c"), {"beat": 9}, "*")]))
         return page
 

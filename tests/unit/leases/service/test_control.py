@@ -10,7 +10,7 @@ from shared.core.errors import OutcomeUnknown, Problem
 from shared.leases.rows import NO_PARTITION, Fleet, Intent, Partition
 from shared.leases.service.control.verbs import MAX_INTENTS, ControlRequest, decide
 from shared.storage.names import FLEETS
-from shared.storage.ports import Applied, Merge
+from shared.storage.ports import Applied, Merge, RowQuery
 from tests.logs import actions
 
 from ..nodes import Node, World, pair, settle
@@ -85,11 +85,11 @@ async def test_a_report_that_comes_while_the_watch_looks_is_not_withdrawn(world:
     key, _, _ = await pair(world)
     real = world.tables.query
 
-    async def said_after_the_intents_were_read(table: str, pk: str, **more: Any) -> Any:
-        if table == FLEETS and more.get("first") == "s:":
+    async def said_after_the_intents_were_read(asked: RowQuery) -> Any:
+        if asked.table == FLEETS and asked.first == "s:":
             monkeypatch.undo()
             await world.say("drain", server="a", exit=True)
-        return await real(table, pk, **more)
+        return await real(asked)
 
     monkeypatch.setattr(world.tables, "query", said_after_the_intents_were_read)
     await world.scan()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -19,7 +19,7 @@ from shared.leases.service.control.service import ManualControls
 from shared.leases.service.control.verbs import ControlRequest
 from shared.leases.service.maintenance_drain import MaintenanceDrain
 from shared.leases.service.planning import Planning
-from shared.storage.ports import Applied, Op, Page, Row, Tables, WriteRefused
+from shared.storage.ports import Applied, Op, Page, Row, RowQuery, StoringTables, WriteRefused
 
 from ..conftest import FaultyTables, quick_fleet, until
 
@@ -27,7 +27,7 @@ PARTITIONS = 6
 ALL = set(range(PARTITIONS))
 
 
-class Awaited:
+class Awaited(StoringTables):
     """The keepers' tables for the app: calls that are over at once, under the same lock."""
 
     def __init__(self, tables: FaultyTables) -> None:
@@ -36,18 +36,24 @@ class Awaited:
     async def get(self, table: str, pk: str, rk: str) -> Row | None:
         return self._tables.get(table, pk, rk, timeout=1)
 
-    async def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None = None, **_: Any) -> Page:
-        return self._tables.query(table, pk, first=first, end=end, cursor=cursor, timeout=1)
+    async def query(self, query: RowQuery) -> Page:
+        return self._tables.query(query, timeout=1)
 
     async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         return self._tables.write(table, pk, ops, timeout=1)
+
+    async def ensure(self, tables: Sequence[str]) -> None:
+        """Nothing to create."""
+
+    async def close(self) -> None:
+        """Nothing to release."""
 
 
 class Operator:
     """Says words, from a thread without a loop."""
 
     def __init__(self, tables: FaultyTables) -> None:
-        runner = AsyncRunner(cast(Tables, Awaited(tables)), SystemClock())
+        runner = AsyncRunner(Awaited(tables), SystemClock())
         self._control = ManualControls(runner, Planning(runner), SystemClock())
 
     def say(self, verb: Any, partition: int = NO_PARTITION, server: str = "", **more: Any) -> None:
@@ -109,7 +115,7 @@ def test_lines_of_a_keeper_name_the_event_for_which_its_partitions_leave(
 
     a, b = start("a"), start("b")
     until(lambda: len(a.owned()) == len(b.owned()) == PARTITIONS // 2, "shares")
-    runner = AsyncRunner(cast(Tables, Awaited(tables)), SystemClock())
+    runner = AsyncRunner(Awaited(tables), SystemClock())
     drain = MaintenanceDrain(runner, Planning(runner), SystemClock())
     asyncio.run(drain.leave("default:fleet", {"a": True, "b": False}, {"a": ("e1", "e2")}))
     until(lambda: set(b.owned()) == ALL and len(lines("lease_maintenance_begins")) == 1, "the partitions leave")

@@ -21,7 +21,7 @@ from shared.leases.rules import ServerSession
 from shared.leases.timings import FENCE_MARGIN
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
-from shared.storage.ports import ANY, Delete, Merge
+from shared.storage.ports import ANY, Delete, Merge, RowQuery
 
 from ..conftest import KEY, Bench
 
@@ -202,7 +202,7 @@ def test_a_fleet_takes_so_many_servers_and_forgets_dead_ones_for_new_ones(bench:
     register(bench, "a", "i2"), register(bench, "c", "c1")
     run_through(bench.memory.write(FLEETS, KEY, [Merge(server_key("c"), {"state": "dead"}, ANY)]))
     register(bench, "d", "d1")
-    assert {row.rk for row in run_through(bench.memory.query(FLEETS, KEY, first="s:", end="s;")).rows} <= {"s:a", "s:c", "s:d"}
+    assert {row.rk for row in run_through(bench.memory.query(RowQuery(FLEETS, KEY, first="s:", end="s;"))).rows} <= {"s:a", "s:c", "s:d"}
 
 
 def missing(bench: Bench, number: int) -> None:

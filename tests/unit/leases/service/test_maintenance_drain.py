@@ -28,7 +28,7 @@ class CountedFleet(Faults):
     looks = 0
 
     async def plan(self, request: Request, perform: Perform) -> Any:
-        self.looks += request.options.get("first") == SERVERS[0]
+        self.looks += request.first == SERVERS[0]
         return await perform()
 
 

@@ -16,6 +16,7 @@ from shared.leases.protocol.http_servers import ClaimResult, HeartbeatAccepted, 
 from shared.leases.rows import FLEET, PARTITIONS, Fleet, parse_fleet, parse_partition
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
+from shared.storage.ports import RowQuery
 
 from ..conftest import KEY, Bench
 
@@ -167,7 +168,7 @@ def test_no_key_has_two_servers_and_its_epochs_grow_whatever_comes_late_or_twice
         scene = Scene(seed, blind=False)
         scene.play()
         resized += scene.resized
-        rows = run_through(scene.bench.memory.query(FLEETS, KEY, first=PARTITIONS[0], end=PARTITIONS[1])).rows
+        rows = run_through(scene.bench.memory.query(RowQuery(FLEETS, KEY, first=PARTITIONS[0], end=PARTITIONS[1]))).rows
         claimed += sum(parse_partition(row).epoch for row in rows)
     assert resized > SEEDS
     assert claimed > 5 * SEEDS

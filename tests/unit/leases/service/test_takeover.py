@@ -20,7 +20,7 @@ from shared.leases.rows import MoveLimits
 from shared.leases.service import planning
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS, SWEEPS
-from shared.storage.ports import ANY, Merge
+from shared.storage.ports import ANY, Merge, RowQuery
 from tests.faults import Faults, Perform, Request
 from tests.logs import actions
 
@@ -148,12 +148,12 @@ async def test_a_fleet_whose_look_fails_does_not_stop_the_next(world: World, mon
     await world.clock.advance(T + 5)
     real = world.tables.query
 
-    async def fails(table: str, pk: str, **more: Any) -> Any:
-        if pk == "demo:f1":
+    async def fails(asked: RowQuery) -> Any:
+        if asked.pk == "demo:f1":
             raise Unavailable("throttled")
-        if pk == "demo:f2":
+        if asked.pk == "demo:f2":
             raise KeyError("a row that cannot be read")
-        return await real(table, pk, **more)
+        return await real(asked)
 
     monkeypatch.setattr(world.tables, "query", fails)
     counts = await world.scan()
@@ -170,9 +170,9 @@ async def test_many_fleets_come_in_fair_turns(world: World, monkeypatch: pytest.
     looked: Counter[str] = Counter()
     real = world.tables.query
 
-    async def notes(table: str, pk: str, **more: Any) -> Any:
-        looked[pk] += more.get("first") == "s:"
-        return await real(table, pk, **more)
+    async def notes(asked: RowQuery) -> Any:
+        looked[asked.pk] += asked.first == "s:"
+        return await real(asked)
 
     monkeypatch.setattr(world.tables, "query", notes)
     for _ in range(10):

@@ -22,7 +22,7 @@ from shared.maintenance.service.store import MaintenanceStore
 from shared.maintenance.timings import FREE_ROWS, LONGEST_PAUSE
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, MAINTENANCE
-from shared.storage.ports import MAX_EGT_ROWS
+from shared.storage.ports import MAX_EGT_ROWS, RowQuery
 
 KEY = "t:db"
 DOMAINS = 3
@@ -246,4 +246,4 @@ async def test_a_missing_fleet_is_everybodys_404(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(side.store, "definition", nothing)
     assert await side.serve([body(each, 1, {}, {}, side.clock.now()) for each in range(2)]) == ["not-found", "not-found"]
-    assert not (await side.tables.query(MAINTENANCE, KEY)).rows
+    assert not (await side.tables.query(RowQuery(MAINTENANCE, KEY))).rows

@@ -15,6 +15,7 @@ from shared.ops.metrics import families
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures
 from shared.scheduler.shard import ledger
 from shared.storage.names import ALL_QUEUES, EVENTS, POISON_QUEUES, SHARDS
+from shared.storage.ports import RowQuery
 from tests.unit.scheduler.harness import World
 
 METRICS = "/api/metrics"
@@ -162,10 +163,10 @@ async def test_account_that_does_not_answer_does_not_silence_the_others(world: W
     [filed] = world.rows(SHARDS)
     query, get = world.tables.query, world.tables.get
 
-    async def no_query(table: str, pk: str, **more: Any) -> Any:
-        if table == SHARDS and pk != filed.pk:
+    async def no_query(asked: RowQuery) -> Any:
+        if asked.table == SHARDS and asked.pk != filed.pk:
             raise Unavailable("away")
-        return await query(table, pk, **more)
+        return await query(asked)
 
     async def no_get(table: str, pk: str, rk: str) -> Any:
         if table == EVENTS:

@@ -264,11 +264,12 @@ def refuse(world: World, monkeypatch: pytest.MonkeyPatch, call: str, seconds: in
     answers, until = getattr(world.tables, call), world.now + 1000 * seconds
     refused: list[str] = []
 
-    async def throttled(table: str, pk: str, *args: Any, **options: Any) -> Any:
+    async def throttled(*args: Any) -> Any:
+        table, pk = args[0][:2] if call == "query" else args[:2]
         if table == EVENTS and world.now < until and (not taken or world.app.scheduler.counters["shards_taken"]):
             refused.append(pk)
             raise Unavailable("503")
-        return await answers(table, pk, *args, **options)
+        return await answers(*args)
 
     monkeypatch.setattr(world.tables, call, throttled)
     return refused

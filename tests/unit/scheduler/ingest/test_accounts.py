@@ -17,7 +17,7 @@ from shared.scheduler.timings import ACCOUNT_AVOIDED_FOR
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS, TENANTS
-from shared.storage.ports import Upsert
+from shared.storage.ports import RowQuery, Upsert
 from shared.storage.several.tables import AWAY, AccountTables, SpreadTables
 from tests.faults import Faults, Perform, Request
 from tests.texts import assert_text
@@ -224,7 +224,7 @@ async def test_an_account_that_did_not_answer_is_asked_again_by_one_call_only() 
     assert account.transactions["failed"] == 1
     await clock.advance(AWAY)
     with pytest.raises(Unavailable):
-        await account.query(TENANTS, "p")
+        await account.query(RowQuery(TENANTS, "p"))
     assert account.transactions["failed"] == 2
     tables.failure = None
     await clock.advance(AWAY)

@@ -15,7 +15,7 @@ from shared.scheduler.ingest.open_events import OpenEvents
 from shared.scheduler.timings import OPEN_COUNT_FRESH_FOR, UNSETTLED_WAIT
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, SHARDS
-from shared.storage.ports import Page
+from shared.storage.ports import Page, RowQuery
 from shared.web.local_client import LocalClient
 from tests.unit.scheduler.flow.flowing import Instances
 from tests.unit.scheduler.harness import ROUTES, Client, World
@@ -28,9 +28,9 @@ def slow(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     """Reads of the index take a while, and see what was stored when they began."""
     plain = MemoryTables.query
 
-    async def query(self: MemoryTables, table: str, pk: str, **options: Any) -> Page:
-        page = await plain(self, table, pk, **options)
-        if table == SHARDS:
+    async def query(self: MemoryTables, asked: RowQuery) -> Page:
+        page = await plain(self, asked)
+        if asked.table == SHARDS:
             await world.clock.sleep(0.3)
         return page
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from shared.scheduler.shard.gate import Counts, Tally
 from shared.scheduler.timings import NOTE_AFTER
 from shared.storage.memory import MemoryTables
 from shared.storage.names import SHARDS
-from shared.storage.ports import ANY, Merge, Page, Props, Row
+from shared.storage.ports import ANY, Merge, Page, Props, Row, RowQuery
 from tests.unit.scheduler.harness import World
 
 NOON = "2027-01-15T12:00:00Z"
@@ -61,9 +60,9 @@ async def test_totals_read_no_properties_that_they_do_not_add_up(world: World, m
     await full_shards(world, 3)
     plain, read = MemoryTables.query, set[str]()
 
-    async def query(self: MemoryTables, table: str, pk: str, **options: Any) -> Page:
-        page = await plain(self, table, pk, **options)
-        if table == SHARDS:
+    async def query(self: MemoryTables, asked: RowQuery) -> Page:
+        page = await plain(self, asked)
+        if asked.table == SHARDS:
             read.update(name for row in page.rows for name in row.props)
         return page
 

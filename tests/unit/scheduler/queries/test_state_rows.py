@@ -12,7 +12,7 @@ from shared.scheduler.facets.finding.rows import SPREAD
 from shared.scheduler.facets.finding.states import LISTED
 from shared.scheduler.state_pass import FRESH_FOR, PROGRESS_ROW, StatePassProgress
 from shared.storage.names import PK_TICKS, SHARDS, SWEEPS
-from shared.storage.ports import ANY, Delete, Upsert
+from shared.storage.ports import ANY, Delete, RowQuery, Upsert
 from tests.unit.scheduler.harness import World
 
 LIST = "/api/v1/events"
@@ -129,7 +129,7 @@ async def test_the_pass_goes_on_where_it_was_and_is_over_once(world: World, monk
 async def test_a_failover_during_a_pass_is_not_overwritten_by_its_progress(world: World) -> None:
     await as_copies(world)
     states = world.app.scheduler.state_pass
-    states.watch((await world.tables.query(SWEEPS, PK_TICKS)).rows)
+    states.watch((await world.tables.query(RowQuery(SWEEPS, PK_TICKS))).rows)
     await as_copies(world)
     await world.do(states.run_once(world.now))
     assert not await world.do(states.complete())

@@ -18,7 +18,7 @@ from shared.scheduler.shard import ledger
 from shared.scheduler.shard.gate import COUNTS
 from shared.storage.memory import MemoryTables
 from shared.storage.names import LEDGER, SWEEPS
-from shared.storage.ports import Applied, Insert, Op, Props, WriteRefused
+from shared.storage.ports import Applied, Insert, Op, Props, RowQuery, WriteRefused
 from tests.faults import Faults, Perform, Request
 
 TENANT = "demo"
@@ -54,7 +54,7 @@ async def filled(tables: MemoryTables, numbers: Sequence[int]) -> None:
 
 
 async def news(tables: MemoryTables) -> list[str]:
-    return [row.rk for row in (await tables.query(LEDGER, TENANT, first=NEWS)).rows]
+    return [row.rk for row in (await tables.query(RowQuery(LEDGER, TENANT, first=NEWS))).rows]
 
 
 def expected(numbers: Iterable[int]) -> Total:

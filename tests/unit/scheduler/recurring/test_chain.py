@@ -13,7 +13,7 @@ from shared.core.errors import Unavailable
 from shared.scheduler import timings
 from shared.scheduler.recurring import chain, rules
 from shared.scheduler.recurring.definition import Definition, event_ids
-from shared.storage.ports import Page
+from shared.storage.ports import Page, RowQuery
 from shared.web.local_client import LocalReply
 from tests.unit.scheduler.harness import START, World, drive
 
@@ -143,9 +143,9 @@ async def test_partition_without_near_occurrences_is_read_by_every_other_sweep(w
     read: list[str] = []
     query = world.tables.query
 
-    async def counted(table: str, pk: str, **options: Any) -> Page:
-        read.append(pk)
-        return await query(table, pk, **options)
+    async def counted(asked: RowQuery) -> Page:
+        read.append(asked.pk)
+        return await query(asked)
 
     monkeypatch.setattr(world.tables, "query", counted)
     chain, per_sweep = world.app.scheduler.recurring.chain, []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from random import Random
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from shared.scheduler.ingest.writer import Stored
 from shared.scheduler.recurring.definition import PARTITIONS, partition_of
 from shared.storage import Storage
 from shared.storage.names import EVENTS, SCHEDULES
-from shared.storage.ports import Applied, Op, Row, WriteRefused
+from shared.storage.ports import Get, TableRequest, WrappedTables, Write
 from tests.unit.scheduler.harness import START, World, drive
 from tests.unit.scheduler.ingest.test_writer import HOUR, event
 
@@ -35,43 +35,33 @@ TICK = 15
 EVERY_SECOND = {"every": "PT1S", "payload": 1, "catch_up": {"policy": "all"}}
 
 
-class Network:
+class Network(WrappedTables):
     """One process's way to the tables. latency: longest seconds each way; faults: share of writes that fail; cut: no event is stored."""
 
     def __init__(self, world: World, random: Random) -> None:
-        self._inner, self._clock, self._random = world.tables, world.clock, random
+        super().__init__(world.tables)
+        self._clock, self._random = world.clock, random
         self.latency, self.faults, self.cut = 0.0, 0.0, False
         self.writes = 0
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return getattr(self.inner, name)
 
-    async def get(self, *args: Any) -> Row | None:
+    async def perform(self, request: TableRequest) -> Any:
+        writes = isinstance(request, Write)
+        self.writes += writes
         await self._travel()
-        if self._random.random() < self.faults / 2:
+        if isinstance(request, Get) and self._random.random() < self.faults / 2:
             await self._clock.sleep(self._random.choice((0.1, 1.0, 10.0)))
-        row = await self._inner.get(*args)
-        await self._travel()
-        return row
-
-    async def query(self, *args: Any, **more: Any) -> Any:
-        await self._travel()
-        page = await self._inner.query(*args, **more)
-        await self._travel()
-        return page
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        self.writes += 1
-        await self._travel()
-        if self.cut and table != SCHEDULES:
+        if writes and self.cut and request.table != SCHEDULES:
             raise Unavailable("the process is cut off")
-        if self._random.random() < self.faults:
+        if writes and self._random.random() < self.faults:
             kind = self._random.choice(("unavailable", "lost", "applied"))
             if kind == "applied":
-                await self._inner.write(table, pk, ops)
+                await self.inner.perform(request)
             await self._clock.sleep(self._random.choice((0.0, 0.1, 10.0)))
             raise Unavailable("503") if kind == "unavailable" else OutcomeUnknown("no answer")
-        answer = await self._inner.write(table, pk, ops)
+        answer = await self.inner.perform(request)
         await self._travel()
         return answer
 
@@ -169,14 +159,14 @@ async def test_schedules_of_a_partition_that_storage_does_not_answer_for_delay_n
         for name in (*silent, sound):
             assert (await world.demo.put(f"/api/v1/schedules/{name}", {**EVERY_SECOND, "every": "PT1M"})).status == 201
         await world.clock.advance(65, settle=3)
-        get, waiting = one.network.get, asyncio.Event()
+        perform, waiting = one.network.perform, asyncio.Event()
 
-        async def answers(table: str, pk: str, rk: str) -> Row | None:
-            if table == SCHEDULES and pk == PARTITIONS[0]:
+        async def answers(request: TableRequest) -> Any:
+            if isinstance(request, Get) and request.table == SCHEDULES and request.pk == PARTITIONS[0]:
                 await waiting.wait()
-            return await get(table, pk, rk)
+            return await perform(request)
 
-        one.network.get = answers  # type: ignore[method-assign]
+        one.network.perform = answers  # type: ignore[method-assign]
         sweep = asyncio.ensure_future(one.sweep())
         await world.clock.advance(5)
         assert not sweep.done(), "the silent partition keeps the sweep waiting"

@@ -18,7 +18,7 @@ from shared.storage.azure import account
 from shared.storage.azure.account import Account, Identity, SharedKey, Signature
 from shared.storage.azure.tables import AzureTables
 from shared.storage.azure.transport import Transport, TransportPolicy
-from shared.storage.ports import Insert
+from shared.storage.ports import Insert, RowQuery
 
 from ..conftest import KEY, Bench, FastClock, Reply
 
@@ -72,7 +72,7 @@ async def test_a_signature_is_sent_with_every_request_and_shown_in_no_error(benc
     credential = Signature("sv=1&sig=secret%2Fsig")
     tables = AzureTables(Transport(Account(f"http://127.0.0.1:{bench.server.port}", credential), FastClock(), TransportPolicy()))
     bench.server.script(Reply(200, b'{"value": []}'), Reply(204, headers={"ETag": "e"}), *[Reply(503)] * 5)
-    await tables.query("Table", "p")
+    await tables.query(RowQuery("Table", "p"))
     await tables.write("Table", "p", [Insert("r", {})])
     with pytest.raises(Unavailable) as caught:
         await tables.get("Table", "p", "r")

@@ -83,5 +83,5 @@ async def test_names_of_accounts_go_with_the_apps_identity_in_the_same_cloud() -
     storage = open_storage(Settings(**given, **SAFE, accounts='["shards1"]'), SystemClock())
     assert isinstance(storage.tables, SpreadTables)
     account: Any = storage.tables.accounts[1]
-    assert account._tables._transport.account.base == "https://shards1.table.core.chinacloudapi.cn"
+    assert account.inner._transport.account.base == "https://shards1.table.core.chinacloudapi.cn"
     await storage.close()

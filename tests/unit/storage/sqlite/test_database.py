@@ -15,7 +15,7 @@ import pytest
 
 from shared.core.clock import SettableClock, SystemClock
 from shared.core.errors import OutcomeUnknown, StorageError, Unavailable
-from shared.storage.ports import Applied, Insert, Row, Upsert
+from shared.storage.ports import Applied, Insert, Row, RowQuery, Upsert
 from shared.storage.sqlite import database as module
 from shared.storage.sqlite.database import FILE, Database, FolderRefused
 from shared.storage.sqlite.queues import FolderQueues
@@ -46,7 +46,7 @@ async def all_rows(tables: FolderTables, pk: str) -> list[Row]:
     rows: list[Row] = []
     cursor: str | None = None
     while True:
-        page = await tables.query(TABLE, pk, cursor=cursor)
+        page = await tables.query(RowQuery(TABLE, pk, cursor=cursor))
         rows += page.rows
         cursor = page.next
         if cursor is None:
