@@ -291,6 +291,14 @@ def labelled_writer(name: str, event: str) -> Any:
     return (("stored", event),) if stored.stored else ()
 
 
+def late_writer(name: str, event: str) -> Any:
+    """A writer of an event that comes as dead, because it waited in the ingest queue for too long."""
+    opened = ingest.OpenShard(shard_key(TENANT, f"{name}1"), f"{name}1", 0, facets.FACETS)
+    yield from ingest.file_shard(opened.shard, 0, sent=False)
+    stored = yield from ingest.append(opened, [entry(event, state="dead")])
+    return (("stored", event),) if stored.stored else ()
+
+
 def label_reader(shard: str) -> Any:
     """Whoever lists the events with the label, and removes the label rows that lead to nothing."""
     row = yield Get(SWEEPS, partition_of(LABEL_ROWS, shard), label_key(shard))

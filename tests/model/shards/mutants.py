@@ -195,6 +195,19 @@ def state_row_of_unfinished() -> list[Patch]:
     return [(finding, "remove_stale", remove_stale)]
 
 
+def state_row_without_a_gate() -> list[Patch]:
+    """A state row whose shard has no gate yet is removed, although the index has the shard."""
+    plain = finding.remove_stale
+
+    def remove_stale(row: Row) -> Any:
+        def revise(effect: Any, answer: Any) -> Any:
+            return None if isinstance(effect, Get) and effect.table == SHARDS else answer
+
+        return relay(plain(row), revise=revise)
+
+    return [(finding, "remove_stale", remove_stale)]
+
+
 def label_row_after() -> list[Patch]:
     """The label rows of a batch are filed after it."""
     plain = ingest.append
@@ -465,6 +478,7 @@ MUTANTS = [
     Mutant("counts added to a former owner's", "two events", counts_added),
     Mutant("a state row after its event", "lists", state_row_after),
     Mutant("a state row of an unfinished shard removed", "lists", state_row_of_unfinished),
+    Mutant("a state row of a shard without a gate removed", "lists of late events", state_row_without_a_gate),
     Mutant("a label row after its event", "labels", label_row_after),
     Mutant("a label row of an unfinished shard removed", "labels", label_row_of_unfinished),
     Mutant("a moved event's label row before its copy", "labels", label_row_before_the_gate),

@@ -21,6 +21,7 @@ from .actors import (
     joiner,
     label_reader,
     labelled_writer,
+    late_writer,
     mixed_owner,
     mover,
     owner,
@@ -319,6 +320,17 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             stored=_retrying_shard(),
             times=(DUE,),
             due={"x": frozenset({0})},
+        ),
+        # An event comes as dead, while the list of dead events is read.
+        "lists of late events": lambda level: play(
+            "lists of late events",
+            Budget(lost=1, crash=1, owners=1 + level),
+            {
+                "a": ("writer", lambda: late_writer("a", "x"), always),
+                "l": ("user", lambda: reader(A1.shard, "dead"), always),
+            },
+            times=(DUE,),
+            due={"x": frozenset()},
         ),
         # An event with a searchable label is stored, moved and delivered while lists by the label are read.
         "labels": lambda level: play(

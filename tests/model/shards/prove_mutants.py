@@ -44,6 +44,7 @@ EXPECTED = {
     "an event added to an express shard without its gate": ("P5", 4),
     "a state row after its event": ("P7", 7),
     "a state row of an unfinished shard removed": ("P7", 11),
+    "a state row of a shard without a gate removed": ("P7", 8),
     "a completion without the ETag": ("W3", 13),
     "a token that counts for any attempt": ("W3", 17),
     "a completion before the answer is stored": ("P5", 9),

@@ -11,9 +11,9 @@ at the first attempt, and have no searchable label, get none.
 A finding row is removed only where no event that it leads to can come into the shard any more: the gate is done and no event there is of
 that kind, or the shard is gone. The finisher of a shard removes some, retention others, and a reader whatever both have left.
 
-A writer files the index row of a shard before its label rows, and it stays until the gate is done. The copy of a moved event has its index
-row only after its gate, so its label rows come after both, and before the pointer to it: until then lists show the event at its former
-place. An `Upsert` changes the row's ETag, so a removal of a label row that was decided before is refused.
+A writer files the index row of a shard before its finding rows, and it stays until the gate is done. The copy of a moved event has its
+index row only after its gate, so its label rows come after both, and before the pointer to it: until then lists show the event at its
+former place. An `Upsert` changes the row's ETag, so a removal of a label row that was decided before is refused.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ SPREAD: Final = 4
 class FindingKind(NamedTuple):
     """A kind of finding rows. prefix: begins the names of its partitions. leads_to: returns True if a row of this name leads to the event.
 
-    before_gate: its rows may be older than the gate of their shard, and are filed together, anew each time.
+    renewed: its rows are filed together, and anew each time. The rows of other kinds are filed one by one, where they are missing.
     """
 
     prefix: str
     leads_to: Callable[[Mapping[str, Any], str], bool]
-    before_gate: bool
+    renewed: bool
 
     @property
     def together(self) -> int:
         """The number of rows in one transaction."""
-        return 100 if self.before_gate else 1
+        return 100 if self.renewed else 1
 
 
-STATE_ROWS: Final = FindingKind("", in_state, before_gate=False)
-LABEL_ROWS: Final = FindingKind("labels:", has_digest, before_gate=True)
+STATE_ROWS: Final = FindingKind("", in_state, renewed=False)
+LABEL_ROWS: Final = FindingKind("labels:", has_digest, renewed=True)
 
 
 def partitions(kind: FindingKind, tenant: str) -> list[str]:
@@ -84,11 +84,11 @@ def file_rows(kind: FindingKind, shard: str, bucket: str, names: Iterable[str]) 
 
 def _is_filed(kind: FindingKind, answer: object) -> bool:
     """Return True if the rows are there. An insert is refused if its row is there already."""
-    return isinstance(answer, Applied) or (not kind.before_gate and isinstance(answer, WriteRefused))
+    return isinstance(answer, Applied) or (not kind.renewed and isinstance(answer, WriteRefused))
 
 
 def _filings(kind: FindingKind, shard: str, bucket: str, names: Iterable[str]) -> list[Op]:
-    filing = Upsert if kind.before_gate else Insert
+    filing = Upsert if kind.renewed else Insert
     return [filing(key_of(name, shard), {"bucket": bucket}) for name in names]
 
 
@@ -120,7 +120,7 @@ def remove_stale(row: Row) -> Steps[bool]:
     name, _, shard = row.rk.partition(":")
     kind = LABEL_ROWS if row.pk.startswith(LABEL_ROWS.prefix) else STATE_ROWS
     gate = yield from read_gate(shard)
-    if gate is None and kind.before_gate:
+    if gate is None:
         # The index row is read after the gate, and the gate once more: a shard that was filled meanwhile has its gate by now.
         index = yield from get(SHARDS, index_partition(shard), index_key(shard, minute_of(str(row.props["bucket"]))))
         if index is not None:

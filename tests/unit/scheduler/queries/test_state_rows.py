@@ -8,10 +8,13 @@ import pytest
 
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler import state_pass
+from shared.scheduler.facets import FACETS
 from shared.scheduler.facets.finding.rows import SPREAD
 from shared.scheduler.facets.finding.states import LISTED
+from shared.scheduler.keys import GATE, event_row, index_partition, shard_key
+from shared.scheduler.protocol.ingest import Entry, OpenShard, append, file_shard
 from shared.scheduler.state_pass import FRESH_FOR, PROGRESS_ROW, StatePassProgress
-from shared.storage.names import PK_TICKS, SHARDS, SWEEPS
+from shared.storage.names import EVENTS, PK_TICKS, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Delete, RowQuery, Upsert
 from tests.unit.scheduler.harness import World
 
@@ -133,3 +136,21 @@ async def test_a_failover_during_a_pass_is_not_overwritten_by_its_progress(world
     await as_copies(world)
     await world.do(states.run_once(world.now))
     assert not await world.do(states.complete())
+
+
+async def test_a_state_row_stays_while_its_shard_is_filed_and_has_no_gate(world: World) -> None:
+    # A writer is about to store an event that waited in the ingest queue for too long.
+    shard, run = shard_key("demo", "0000000000000000"), world.app.scheduler.runner.run
+    opened = OpenShard(shard, "w", world.now, FACETS)
+    props = {"id": "late", "state": "dead", "due": world.now, "created": world.now, "channel": "default", "body": "1", "size": 1}
+    late = Entry(event_row(0), props, 1)
+    index = await run(file_shard(shard, world.now, sent=True))
+    await run(FACETS.before_store(opened.filing, [late.props]))
+    assert await listed(world, "dead") == set() and state_rows(world) == {"dead"}
+    await run(append(opened, [late]))
+    assert await listed(world, "dead") == {"late"}
+    # Without both, no event can come.
+    for table, pk, rk in ((SHARDS, index_partition(shard), opened.index), (EVENTS, shard, GATE)):
+        await world.tables.write(table, pk, (Delete(rk, ANY),))
+    await world.tables.write(EVENTS, shard, (Delete(late.row, ANY),))
+    assert index and await listed(world, "dead") == set() and state_rows(world) == set()
