@@ -2,14 +2,7 @@
 
 Each changes only the event row, on its ETag. A claim carries the row's ETag too, so exactly one of the two succeeds.
 
-A move copies and then points; it never deletes and inserts:
-
-    scheduled --(1)--> moving: names the target and the new due time
-    (2) the copy is placed at the target, together with the target's gate     (3) the target's index row
-    (4) moving --> moved, with the pointer
-
-Every process that reads a `moving` row finishes steps 2 to 4. The target's name follows from the source alone, so all of them use one
-place.
+A move copies and then points; it never deletes and inserts (`moving`).
 
 A move can also join a shard that its process fills with other events:
 
