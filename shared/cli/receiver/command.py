@@ -218,8 +218,10 @@ def _requests(url: str, secret: str, egress: Egress, method: str, headers: Seque
     from ...delivery.channels.http import is_ours, problem_of
     from .requests import Requests
 
-    if method.upper() not in METHODS:
-        raise _usage("the method is none of the possible ones", "--method", f"Give one of {', '.join(METHODS)}.")
+    # The signature covers a body, so there must be one.
+    methods = [each for each in METHODS if each != "GET"]
+    if method.upper() not in methods:
+        raise _usage("the method is none of the possible ones", "--method", f"Give one of {', '.join(methods)}.")
     own: dict[str, str] = {}
     for each in headers:
         name, mark, value = each.partition("=")

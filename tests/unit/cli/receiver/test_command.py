@@ -192,6 +192,20 @@ def test_endpoint_that_cannot_be_reached_ends_with_4(capsys: pytest.CaptureFixtu
     assert (code, out) == (Exit.UNREACHABLE, "") and "cannot be reached: could not connect" in err
 
 
+WITHOUT = """
+import sys
+sys.modules["aiohappyeyeballs"] = None
+from shared.cli.main import main
+main(["check-receiver", "http://127.0.0.1:1/", "--local"])
+"""
+
+
+def test_missing_library_is_named_with_the_extra_that_brings_it() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == Exit.FAILED and "Traceback" not in done.stderr
+    assert "needs aiohappyeyeballs" in done.stderr and "extra `dev`" in done.stderr
+
+
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let addresses of this machine count as those of another."""
