@@ -248,7 +248,7 @@ class ReceiverRun:
             found = [await self._over(over, wires[0], pieces, pause)]
         for each in found:
             self._note(each)
-        step = self.seen.steps[name] = Step([each.seen for each in found])
+        step = self.seen.steps[name] = Step([each.seen for each in found], before=before)
         if before is not None:
             await self._count_effects(name, step, event, before)
         lost = all(each.seen.status is None for each in found)

@@ -262,6 +262,11 @@ class WrongCount(Silent):
         return Reply(body=b"3")
 
 
+class NoEffect(Silent):
+    async def work(self, request: Request) -> Reply:
+        return Reply()
+
+
 class NoCount(Silent):
     def shown(self, request: Request) -> Reply:
         return Reply(body=b"<html>")
