@@ -342,3 +342,16 @@ def test_interrupted_run_ends_with_the_lines_so_far() -> None:
 
 def _default_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_local_does_not_allow_plain_http_to_a_public_address() -> None:
+    async def lookup(host: str, port: int) -> list[str]:
+        return ["8.8.8.8", "1.1.1.1"]
+
+    async def connect() -> None:
+        endpoint = endpoint_of("http://app.example/", lookup=lookup)
+        await endpoint.resolve()
+        await endpoint.connect(5.0)
+
+    with pytest.raises(EgressRefused):
+        asyncio.run(connect())
