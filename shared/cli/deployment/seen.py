@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
@@ -18,8 +19,10 @@ class OffsetBounds:
     def observe(self, date: str, before: float, after: float) -> None:
         """Narrow the bounds. date: an answer's `Date`. before, after: this machine's time around the request, in seconds."""
         try:
-            told = parsedate_to_datetime(date).timestamp()
-        except (ValueError, TypeError):
+            moment = parsedate_to_datetime(date)
+            # Without a zone it is UTC, as in any Date.
+            told = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, TypeError, IndexError, OverflowError):
             return
         low, high = told - after, told + 1.0 - before
         # If one of the clocks was set meanwhile, the bounds contradict: the newer ones count.

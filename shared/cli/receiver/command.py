@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from .seen import ReceiverSeen
 
 SECRET_VARIABLE: Final = "TOCSIN_SECRET"
-OWN_MACHINE: Final = "it is on this machine"
-OWN_TOKEN: Final = "it answered with the token"
 HERE: Final = ("localhost", "127.0.0.0/8", "::1/128")
 DEFAULT_PAYLOAD: Final = b'{"tocsin_check":true}'
 _MOST_PAYLOAD: Final = 128 * 1024
@@ -111,7 +109,9 @@ def check_receiver(
     body = _payload(payload)
     if len(body) > largest:
         raise _usage("the payload is larger than --largest", "--payload", "Give a smaller payload, or a larger --largest.")
-    plan = CheckPlan(timeout=timeout, rate=rate, late=late, idle=min(IDLE, late), largest=largest, again=again)
+    most = requests_of(chosen, token=not i_own_it, counted=bool(count_url))
+    total = CheckPlan().total + most / rate
+    plan = CheckPlan(timeout=timeout, rate=rate, late=late, idle=min(IDLE, late), largest=largest, again=again, total=total)
     egress = _egress(local=local, allow=allow or ())
     made = _requests(url, key, egress, method, header or (), timeout, seed)
     if count_url:
@@ -127,13 +127,12 @@ def check_receiver(
     async def work() -> None:
         endpoint = _endpoint(url, egress)
         ours = run.ReceiverRun(endpoint, made, body, seen, plan, _progress(activity))
+        _tell(f"at most {most} requests to {_place(url)}, {rate:g} a second; seed {seed}")
         await _prepare(endpoint, ours, made, key, url, i_own_it=i_own_it)
         if count_url:
             counter = _endpoint(count_url.replace("{id}", "x"), egress)
             await _resolve(counter)
             ours.count_at(counter, count_url)
-        most = requests_of(chosen, token=seen.owner == OWN_TOKEN, counted=bool(count_url))
-        _tell(f"at most {most} requests to {_place(url)}, {rate:g} a second; seed {seed}")
         await ours.run(chosen)
 
     try:
@@ -218,8 +217,10 @@ def _requests(url: str, secret: str, egress: Egress, method: str, headers: Seque
     from ...delivery.channels.http import is_ours, problem_of
     from .requests import Requests
 
-    if method.upper() not in METHODS:
-        raise _usage("the method is none of the possible ones", "--method", f"Give one of {', '.join(METHODS)}.")
+    # The signature covers a body, so there must be one.
+    methods = [each for each in METHODS if each != "GET"]
+    if method.upper() not in methods:
+        raise _usage("the method is none of the possible ones", "--method", f"Give one of {', '.join(methods)}.")
     own: dict[str, str] = {}
     for each in headers:
         name, mark, value = each.partition("=")
@@ -293,7 +294,7 @@ async def _prepare(endpoint: Endpoint, ours: ReceiverRun, made: Requests, secret
     await _resolve(endpoint)
     try:
         if endpoint.here or i_own_it:
-            ours.seen.owner = OWN_MACHINE if endpoint.here else "--i-own-it was given"
+            ours.seen.owner = "it is on this machine" if endpoint.here else "--i-own-it was given"
             await ours.reach()
         else:
             place = URL(url, encoded=True)
@@ -303,7 +304,7 @@ async def _prepare(endpoint: Endpoint, ours: ReceiverRun, made: Requests, secret
                 title = f"the endpoint does not show that it is yours: {reason}"
                 advice = f"Let a GET of {TOKEN_PATH} answer 200 with this text: {token} . Or give --i-own-it."
                 raise CommandFailed(title, where="URL", advice=advice, status=Exit.REFUSED)
-            ours.seen.owner = OWN_TOKEN
+            ours.seen.owner = "it answered with the token"
     except CertificateRefused:
         # The line about the certificate says it.
         return

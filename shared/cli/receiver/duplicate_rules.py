@@ -45,6 +45,9 @@ def again_line(seen: ReceiverSeen) -> Line:
     figures = {"effects": effects}
     if None in effects:
         return _blind("again")
+    if 0 in [step.before for name in ("delivery", _second(seen)) if (step := seen.steps.get(name)) is not None] and not any(effects):
+        means = "The count does not know the events of an earlier run, and did not change."
+        return Line("again", "unseen", "the count is 0", means, "Check --count-url, and that the run before had the same --seed.", figures)
     if any(effects):
         means = "The receiver does not know the events of an earlier run. After a restart, it does the work of a late retry again."
         do = f"{_STORE} Was the run before made with the same --seed?"

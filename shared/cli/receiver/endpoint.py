@@ -142,10 +142,13 @@ class Link:
         ends = (tls.getpeercert() or {}).get("notAfter")
         return Certificate(days=None if ends is None else (ssl.cert_time_to_seconds(ends) - time.time()) / _DAY)
 
-    async def ask(self, pieces: Sequence[bytes], *, patience: float, pause: float = 0.0) -> Received:
-        """Send the pieces with pauses between them, and return the answer. patience: seconds for which it is awaited."""
+    async def ask(self, pieces: Sequence[bytes], *, patience: float, pause: float = 0.0, since: float | None = None) -> Received:
+        """Send the pieces with pauses between them, and return the answer.
+
+        patience: seconds for which it is awaited. since: monotonic time from which its time counts, by default with connecting.
+        """
         wall, used = time.time(), self._used
-        began = time.monotonic() if used else self._began
+        began = since or (time.monotonic() if used else self._began)
         reader = AnswerReader(KEPT_BODY, keep_accepted=True)
         sending = asyncio.create_task(self._send(pieces, pause))
         failure, timed_out, early, head_at, wall_after, read = "", False, False, 0.0, wall, 0
@@ -235,7 +238,7 @@ def _observed(
         retry_later=verdict.retry_after,
         duplicate=duplicate_of(reader.status, fields),
         used=used,
-        says_kept=reader.reusable,
+        says_kept=reader.reusable and not unread,
     )
 
 

@@ -66,6 +66,8 @@ class CheckPlan:
 
     timeout: float = 15.0
     """The channel's time limit of an attempt."""
+    grace: float = 5.0
+    """Time for which an answer is awaited beyond a short time limit, at least."""
     rate: float = 10.0
     """Requests in a second at most, on average. The parallel copies are sent at once."""
     late: float = 16.0
@@ -90,7 +92,7 @@ class CheckPlan:
     @property
     def patience(self) -> float:
         """Time for which an answer is awaited. It is longer than the time limit, so that a slow answer can be told from none."""
-        return self.timeout + min(15.0, max(5.0, self.timeout))
+        return self.timeout + min(15.0, max(self.grace, self.timeout))
 
 
 def requests_of(checks: Collection[Check], *, token: bool, counted: bool) -> int:

@@ -48,7 +48,10 @@ def judge(seen: ReceiverSeen, plan: CheckPlan, checks: Collection[Check]) -> lis
             lines.append(by_check[check](seen) or not_checked(str(check), seen))
     lines += [again_line(seen)] if plan.again else duplicates(seen, checks)
     if seen.stopped:
-        lines.append(Line("run", "bad", seen.stopped, "The run ended before all checks.", "See the lines above, then run it again."))
+        do = "See the lines above, then run it again."
+        if "unused connection" in seen.stopped:
+            do = "Serve several connections at once: Tocsin keeps some open, and delivers over others meanwhile."
+        lines.append(Line("run", "bad", seen.stopped, "The run ended before all checks.", do))
     return lines
 
 

@@ -15,6 +15,8 @@ from .plan import FIRST_COUNT_READS, Check, CheckPlan
 from .requests import STRANGER, TOKEN_PATH, Requests, Wire, wire_of
 from .seen import Certificate, IdleConnection, Observed, ReceiverSeen, Step
 
+LONGEST_SKEW: Final = 7 * 86_400.0
+"""Seconds of difference beyond which a `Date` is no clock."""
 WRONG_CLOCK: Final = 60.0
 """Seconds of difference from which a refused delivery is sent again with the receiver's time."""
 UNUSED: Final = 5.0
@@ -26,6 +28,9 @@ SMALLER: Final = (128 * 1024, 32 * 1024)
 _LOST_IN_A_ROW: Final = 3
 _CLOSES_AT_ONCE: Final = 0.3
 """Seconds after an answer within which a closed connection counts as closed by it."""
+
+_ALL_OPEN: Final = 1.0
+"""Seconds for which a copy waits until the connections of the others are made."""
 
 type Progress = Callable[[str], None]
 
@@ -42,6 +47,8 @@ class ReceiverRun:
         self._plan, self._progress = plan, progress
         self._next_at = 0.0
         self._lost = 0
+        self._kept: Link | None = None
+        """The connection of the second delivery, which is left unused."""
         self._count: tuple[Endpoint, str] | None = None
         self._settle = plan.settle
 
@@ -70,11 +77,10 @@ class ReceiverRun:
 
     async def run(self, checks: Collection[Check]) -> None:
         """Run the checks. What stops them is kept with the observations."""
-        kept: Link | None = None
         late = self._plan.late if {Check.LATE, Check.IDLE} & set(checks) else 0.0
         try:
             async with asyncio.timeout(self._plan.total + late):
-                kept = await self._first()
+                kept = self._kept = await self._first()
                 began = time.monotonic()
                 # Watched until the delivery over it: it may be closed at any moment.
                 idle = asyncio.create_task(kept.watch()) if Check.IDLE in checks and kept.open else None
@@ -98,8 +104,8 @@ class ReceiverRun:
         except EndsEarly as reason:
             self.seen.stopped = str(reason)
         finally:
-            if kept is not None:
-                kept.close()
+            if self._kept is not None:
+                self._kept.close()
             # Transports end in the loop's next turn.
             await asyncio.sleep(0)
 
@@ -236,20 +242,42 @@ class ReceiverRun:
         event = id or self._made.id_of(name)
         before = await self._read_count(event)
         await self._pace(len(wires))
-        if over is None and not pieces:
-            found = await asyncio.gather(*(exchange(self._endpoint, wire, patience=self._plan.patience) for wire in wires))
+        if len(wires) > 1:
+            found = await self._at_once(wires)
         else:
             found = [await self._over(over, wires[0], pieces, pause)]
         for each in found:
             self._note(each)
-        step = self.seen.steps[name] = Step([each.seen for each in found])
+        step = self.seen.steps[name] = Step([each.seen for each in found], before=before)
         if before is not None:
             await self._count_effects(name, step, event, before)
         lost = all(each.seen.status is None for each in found)
         self._lost = self._lost + 1 if lost else 0
         if self._lost >= _LOST_IN_A_ROW:
-            raise EndsEarly(f"{_LOST_IN_A_ROW} requests in a row had no answer")
+            while_open = ", while an unused connection was open" if self._kept is not None and self._kept.open else ""
+            raise EndsEarly(f"{_LOST_IN_A_ROW} requests in a row had no answer{while_open}")
         return step
+
+    async def _at_once(self, wires: Sequence[Wire]) -> list[Received]:
+        """Send requests at the same moment: the connections are made before."""
+        all_open = asyncio.Barrier(len(wires))
+
+        async def one(wire: Wire) -> Received:
+            began, wall = time.monotonic(), time.time()
+            try:
+                link = await self._endpoint.connect(self._plan.patience)
+            except EndpointUnreachable as error:
+                return Received(unreached(error, began), {}, b"", False, wall, time.time())
+            try:
+                # A receiver may serve one connection after the other.
+                with contextlib.suppress(TimeoutError, asyncio.BrokenBarrierError):
+                    async with asyncio.timeout(_ALL_OPEN):
+                        await all_open.wait()
+                return await link.ask([wire.head + wire.body], patience=self._plan.patience, since=time.monotonic())
+            finally:
+                link.close()
+
+        return await asyncio.gather(*map(one, wires))
 
     async def _over(self, over: Link | None, wire: Wire, pieces: Sequence[bytes], pause: float) -> Received:
         """Send over this connection, or in pieces over a new one."""
@@ -290,7 +318,8 @@ class ReceiverRun:
         offset = self.seen.offset
         if not offset.known or (offset.low < least and offset.high > -least):
             return 0
-        return round((offset.low + offset.high) * 500)
+        skew = (offset.low + offset.high) / 2
+        return round(skew * 1000) if abs(skew) < LONGEST_SKEW else 0
 
     def _now(self) -> int:
         return round(time.time() * 1000) + self.seen.shift_ms

@@ -60,6 +60,8 @@ class Step:
     answers: list[Observed] = field(default_factory=list)
     done: int | None = None
     """Effects by the count; None if it is not counted."""
+    before: int | None = None
+    """The count before the step; None if it was not read."""
     prompt: int | None = None
     """The same, right after the answer."""
     lag: float | None = None

@@ -24,6 +24,9 @@ def judge_connections(seen: ReceiverSeen) -> Line:
     if seen.closed_at_once:
         do = "Keep connections open for more than 15 s, or announce their end with the header connection: close."
         return Line("connections", "look", f"closed right after an answer, unannounced{cost}", means, do)
+    if first is not None and first.unread:
+        do = "Answer with a short body, or with none (204)."
+        return Line("connections", "look", f"closed, because the answer's body was not over{cost}", means, do)
     if first is not None and not first.says_kept:
         do = "Speak HTTP/1.1 with keep-alive in the receiver and in the proxies before it."
         return Line("connections", "look", f"closed after each answer{cost}", means, do)

@@ -257,3 +257,17 @@ def test_dates_of_answers_bound_the_offset_and_a_clock_that_is_set_begins_anew()
     assert (round(offset.low, 1), round(offset.high, 1)) == (-9.0, -8.0)
     offset.observe("no date", 0, 0)
     assert round(offset.low, 1) == -9.0
+
+
+@pytest.mark.parametrize("date", ["Mon, 01 Jan 2026 99:99:99 +99999999999999", ",,,", "1 1 1 1 1", "x" * 10_000, ""])
+def test_date_that_is_none_says_nothing_about_a_clock(date: str) -> None:
+    bounds = OffsetBounds()
+    bounds.observe(date, 1.0, 2.0)
+    assert not bounds.known
+
+
+def test_date_without_a_zone_is_utc() -> None:
+    bounds, same = OffsetBounds(), OffsetBounds()
+    bounds.observe("Fri, 15 Jan 2027 08:00:00 -0000", 1_800_000_000.0, 1_800_000_000.0)
+    same.observe("Fri, 15 Jan 2027 08:00:00 GMT", 1_800_000_000.0, 1_800_000_000.0)
+    assert (bounds.low, bounds.high) == (same.low, same.high) == (0.0, 1.0)

@@ -262,6 +262,11 @@ class WrongCount(Silent):
         return Reply(body=b"3")
 
 
+class NoEffect(Silent):
+    async def work(self, request: Request) -> Reply:
+        return Reply()
+
+
 class NoCount(Silent):
     def shown(self, request: Request) -> Reply:
         return Reply(body=b"<html>")
@@ -340,6 +345,24 @@ class Escapes(Good):
         )
 
 
+class NoClock(Good):
+    """Has a date at which time stamps cannot be written, and refuses."""
+
+    async def handle(self, request: Request) -> Reply:
+        return Reply(401, headers={"date": "Fri, 31 Dec 9999 23:59:59 GMT"})
+
+
+class OneAtATime(Good):
+    """Serves a connection to its end before it looks at the next one."""
+
+    alone = True
+
+
+class BadDate(Good):
+    async def handle(self, request: Request) -> Reply:
+        return Reply(500, headers={"date": "Mon, 01 Jan 2026 99:99:99 +99999999999999", "retry-after": "9" * 400})
+
+
 class NotHttp(Good):
     async def handle(self, request: Request) -> Reply:
         return Reply(raw=b"SSH-2.0-OpenSSH_9.6\r\n")
@@ -355,7 +378,12 @@ class Chunked(Good):
 async def _serve(receiver: Good, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     receiver.connections += 1
     served = 0
-    with contextlib.suppress(asyncio.IncompleteReadError, OSError, ssl.SSLError, Hangup):
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(contextlib.suppress(asyncio.IncompleteReadError, OSError, ssl.SSLError, Hangup))
+        if hasattr(receiver, "alone"):
+            if receiver.alone is True:
+                receiver.alone = asyncio.Lock()
+            await stack.enter_async_context(receiver.alone)
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
             line, *fields = head[:-4].decode("latin-1").split("\r\n")

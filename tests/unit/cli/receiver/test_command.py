@@ -53,7 +53,7 @@ def test_receiver_without_a_fault_ends_with_0_and_the_number_of_requests_is_said
     with running(Good()) as port:
         code, out, err = run(capsys, f"http://127.0.0.1:{port}/secret-path", "--local", *FAST, "--seed", "s17")
     assert code == 0 and "no fault was found" in out
-    assert f"at most 5 requests to http://127.0.0.1:{port}, 50 a second; seed s17" in err.splitlines()[0]
+    assert f"at most 6 requests to http://127.0.0.1:{port}, 50 a second; seed s17" in err.splitlines()[0]
     assert "secret-path" not in out + err
 
 
@@ -99,6 +99,14 @@ def test_same_seed_sends_the_same_ids_so_that_a_restarted_receiver_can_be_asked_
         code, out, _ = run(capsys, *words, "--again", "--json")
     assert code == Exit.FAILED
     assert [each["check"] for each in json.loads(out)["checks"] if each["result"] == "bad"] == ["again"]
+
+
+def test_count_that_does_not_know_an_earlier_run_says_nothing_about_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with running(receivers.NoEffect()) as port:
+        url = f"http://127.0.0.1:{port}"
+        words = (f"{url}/hook", "--local", "--seed", "s1", "--again", "--json", "--count-url", url + "/done?event={id}")
+        code, out, _ = run(capsys, *words, "--rate", "50")
+    assert code == 0 and {each["check"]: each["result"] for each in json.loads(out)["checks"]}["again"] == "unseen"
 
 
 def test_same_seed_without_again_is_a_thing_to_know(capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,6 +198,20 @@ def test_endpoint_that_cannot_be_reached_ends_with_4(capsys: pytest.CaptureFixtu
         unused.bind(("127.0.0.1", 0))
         code, out, err = run(capsys, f"http://127.0.0.1:{unused.getsockname()[1]}/", "--local")
     assert (code, out) == (Exit.UNREACHABLE, "") and "cannot be reached: could not connect" in err
+
+
+WITHOUT = """
+import sys
+sys.modules["aiohappyeyeballs"] = None
+from shared.cli.main import main
+main(["check-receiver", "http://127.0.0.1:1/", "--local"])
+"""
+
+
+def test_missing_library_is_named_with_the_extra_that_brings_it() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == Exit.FAILED and "Traceback" not in done.stderr
+    assert "needs aiohappyeyeballs" in done.stderr and "extra `dev`" in done.stderr
 
 
 @pytest.fixture
@@ -320,3 +342,16 @@ def test_interrupted_run_ends_with_the_lines_so_far() -> None:
 
 def _default_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_local_does_not_allow_plain_http_to_a_public_address() -> None:
+    async def lookup(host: str, port: int) -> list[str]:
+        return ["8.8.8.8", "1.1.1.1"]
+
+    async def connect() -> None:
+        endpoint = endpoint_of("http://app.example/", lookup=lookup)
+        await endpoint.resolve()
+        await endpoint.connect(5.0)
+
+    with pytest.raises(EgressRefused):
+        asyncio.run(connect())

@@ -20,7 +20,8 @@ from . import receivers
 from .receivers import SECRET, Good, running
 
 PLAN = CheckPlan(timeout=20.0, rate=200.0, late=0.6, idle=0.4, pieces=0.5, settle=0.05, longest_settle=2.4)
-FAST = CheckPlan(timeout=0.5, rate=200.0, late=0.6, idle=0.4, pieces=0.1, settle=0.05)
+FAST = CheckPlan(timeout=0.5, grace=8.0, rate=200.0, late=0.6, idle=0.4, pieces=0.1, settle=0.05)
+STEADY = CheckPlan(timeout=1.0, grace=1.0, rate=200.0, late=0.6, idle=60.0)
 EGRESS = Egress(["127.0.0.0/8"])
 PAYLOAD = b'{"order":17,"name":"caf\xc3\xa9"}'
 
@@ -120,12 +121,15 @@ def test_without_count_and_header_duplicates_cannot_be_seen_and_the_lines_say_ho
 
 HOSTILE: dict[type[Good], tuple[CheckPlan, dict[str, str]]] = {
     receivers.Slow: (FAST, {"answer time": "bad"}),
-    receivers.NeverAnswers: (FAST, {"delivery": "bad"}),
+    receivers.NeverAnswers: (STEADY, {"delivery": "bad"}),
     receivers.Redirects: (PLAN, {"delivery": "bad"}),
     receivers.HeaderBomb: (PLAN, {"delivery": "bad"}),
-    receivers.SlowDrip: (FAST, {"delivery": "bad"}),
+    receivers.SlowDrip: (STEADY, {"delivery": "bad"}),
     receivers.Escapes: (PLAN, {"delivery": "bad"}),
     receivers.NotHttp: (PLAN, {"delivery": "bad"}),
+    receivers.NoClock: (PLAN, {"delivery": "bad"}),
+    receivers.BadDate: (PLAN, {"delivery": "bad"}),
+    receivers.OneAtATime: (STEADY, {"run": "bad", "signature": "unseen"}),
 }
 
 

@@ -72,6 +72,7 @@ def test_good_run_is_ok_in_all_lines() -> None:
     [
         ({"second": [TIMEOUT._replace(used=True)], "second again": [NEW]}, {"connections": "bad"}),
         ({"second": [LOST._replace(used=True)], "second again": [NEW]}, {"connections": "bad"}),
+        ({"delivery": [NEW._replace(says_kept=False, unread=True)], "second": [NEW]}, {"answer body": "look", "connections": "look"}),
         ({"idle": [TIMEOUT._replace(used=True)]}, {"idle": "bad"}),
         ({"idle": [LOST._replace(used=True)]}, {"idle": "look"}),
         ({"idle": [REFUSED._replace(used=True)]}, {"idle": "look"}),
