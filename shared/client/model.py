@@ -397,6 +397,8 @@ class Schedule:
     id: str
     tenant: str = ""
     cron: str | None = None
+    reads_as: str | None = None
+    """With `cron`: the expression in words, as the service reads it."""
     every: timedelta | None = None
     timezone: str | None = None
     start: datetime | None = None
@@ -432,7 +434,7 @@ class ScheduleOptions(TypedDict, total=False):
     """The recurrence of a schedule: exactly one of `cron` and `every`, the rest optional."""
 
     cron: str
-    """Five fields: minute, hour, day of month, month, day of week; or a short form such as `@daily`."""
+    """Minute, hour, day of month, month, day of week, such as `30 10 LW * *`; six fields with the second first; or `@daily`."""
     every: timedelta
     timezone: str
     """An IANA name such as `Europe/Berlin`."""

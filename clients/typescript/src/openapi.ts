@@ -2401,6 +2401,11 @@ export interface components {
         /** @description Future occurrences, the earliest first. */
         PreviewOut: {
             items: components["schemas"]["OccurrenceOut"][];
+            /**
+             * @description With `cron`: the expression in words, as it was read.
+             * @example at 02:30 every day, in Europe/Berlin
+             */
+            reads_as?: string;
         };
         /** @description The limits of what callers may notice of maintenance. A bound that is left out is not checked. */
         ProbeBound: {
@@ -2601,8 +2606,9 @@ export interface components {
         /** @description The rule of a schedule to preview, with exactly one of `cron` and `every`. */
         RuleIn: {
             /**
-             * @description Minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly.
+             * @description Minute, hour, day of month, month, day of week: a day matches either day field, or both if one starts with `*`. With six fields, the second is first and a day matches both (NCRONTAB). L, LW, 15W, FRI#2 and FRIL (5L) are the last day, the last weekday, the weekday nearest to the 15th, the second and the last Friday. Or @hourly, @daily, @weekly, @monthly, @yearly.
              * @example 30 2 * * MON-FRI
+             * @example 0 30 10 LW * *
              */
             cron?: string;
             /**
@@ -2664,8 +2670,9 @@ export interface components {
         /** @description A recurring schedule, with exactly one of `cron` and `every`. */
         ScheduleIn: {
             /**
-             * @description Minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly.
+             * @description Minute, hour, day of month, month, day of week: a day matches either day field, or both if one starts with `*`. With six fields, the second is first and a day matches both (NCRONTAB). L, LW, 15W, FRI#2 and FRIL (5L) are the last day, the last weekday, the weekday nearest to the 15th, the second and the last Friday. Or @hourly, @daily, @weekly, @monthly, @yearly.
              * @example 30 2 * * MON-FRI
+             * @example 0 30 10 LW * *
              */
             cron?: string;
             /**
@@ -2725,6 +2732,11 @@ export interface components {
             id: string;
             tenant: string;
             cron?: string;
+            /**
+             * @description With `cron`: the expression in words, as it was read.
+             * @example at 02:30 every day, in Europe/Berlin
+             */
+            reads_as?: string;
             /** @example PT30S */
             every?: string;
             timezone?: string;

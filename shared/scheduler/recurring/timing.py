@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from ...core.clock import Millis, to_millis, to_text
 from . import cron
 from .exclusions import Period, next_allowed_day, period_end, period_start
-from .zones import ClockChange, instant_of, local_at, local_text, zone
+from .zones import ClockChange, instant_of, local_at, local_text, reached_at, zone
 
 SECOND: Millis = 1_000
 FIRST_WINDOW: Millis = 60_000
@@ -134,7 +134,7 @@ def _by_cron(timing: Timing, after: Millis, end: Millis) -> Iterator[ScheduleOcc
     """Map local times in order to instants in order. Where the clock jumps ahead, several become one instant, which fires once."""
     where = zone(timing.zone)
     waiting: ScheduleOccurrence | None = None
-    coming = cron.LocalTimes(timing.cron, local_at(after, where), local_at(end, where) + _DAY, timing.excluded)
+    coming = cron.LocalTimes(timing.cron, reached_at(after, where), local_at(end, where) + _DAY, timing.excluded)
     for local in coming:
         at, reason = instant_of(local, where)
         if waiting is not None:
