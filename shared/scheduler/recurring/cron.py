@@ -1,4 +1,4 @@
-"""Cron expressions as local times: no zone, no clock.
+"""Cron expressions: their grammar, and the days that they mean.
 
 Five fields are those of crontab(5): minute, hour, day of month, month, day of week. Their days follow Vixie's rule: if neither day field
 starts with `*`, a day that matches one of them matches; otherwise it must match both. Six fields are NCRONTAB: a second comes first, and a
@@ -9,28 +9,17 @@ A field holds `*`, numbers, three-letter names of months and days, ranges, lists
 second Friday) and `FRIL` or `5L` (the last one). `?` instead of a day field leaves the choice to the other one. Sunday is 0 or 7.
 
 Forms that cron implementations read differently are refused (`5/10`, ranges that run backwards, `L` alone as a day of week, `@reboot`);
-nicknames on which all agree are accepted. The iteration is done by cronsim.
+nicknames on which all agree are accepted.
 """
 
 from __future__ import annotations
 
-import calendar
 import re
-from collections.abc import Collection, Mapping
-from datetime import date, datetime, timedelta
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from cronsim import CronSim
-
 MAX_LENGTH = 256
-LAST_YEAR = 9998
-"""Every local time of this year is an instant that a datetime can hold."""
-MOST_YEARS: Final = 50
-"""Years in which a search looks for the next match."""
-MOST_DAYS: Final = 5_000
-"""Days that a search for the next match looks at. It looks at no day of a month that the expression leaves out, so that without excluded
-days, 4,400 suffice for every expression that ever matches."""
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 NICKNAMES: Mapping[str, str] = {
@@ -103,7 +92,7 @@ class Expression(NamedTuple):
     both: bool
     """True if a day must match both day fields."""
     text: str
-    """The fields as cronsim reads them. It gets no days: `days_in` chooses them."""
+    """The six fields with `*` for the days, which `days_in` chooses."""
 
     def values(self, field: int) -> frozenset[int]:
         """Return the values of a field without its special items."""
@@ -184,62 +173,6 @@ def parse(expression: str) -> Expression:
     both = both or any(parts[number].startswith("*") for number in _DAY_FIELDS)
     items = tuple(tuple(_item(field, item) for item in part.split(",")) for field, part in zip(FIELDS, parts, strict=True))
     return Expression(items, both, " ".join("*" if number in _DAY_FIELDS else part for number, part in enumerate(parts)))
-
-
-class LocalTimes(CronSim):
-    """The matching local times later than `after` (naive), in order, up to `until` or `LAST_YEAR`.
-
-    They end where a search has looked at `MOST_YEARS` or `MOST_DAYS` without a match.
-    """
-
-    def __init__(self, expression: str, after: datetime, until: datetime = datetime.max, excluded: Collection[int] = ()) -> None:
-        """excluded: numbers of days without matches."""
-        super().__init__(parse(expression).text, after)
-        self._expression, self._until, self._excluded, self._looked_at = expression, until, excluded, 0
-        self._month, self._length, self._days = (0, 0), 0, tuple[int, ...]()
-
-    def __next__(self) -> datetime:
-        self._looked_at = 0
-        try:
-            local = super().__next__()
-        except (OverflowError, ValueError):
-            # After the last day that a datetime can hold.
-            raise StopIteration from None
-        if local > self._until or local.year > LAST_YEAR:
-            raise StopIteration
-        return local
-
-    def skip_to(self, local: datetime) -> None:
-        """Go on with the first match that is not before `local`."""
-        self.dt = local.replace(microsecond=0) - timedelta(seconds=1)
-
-    def advance_month(self) -> None:
-        """Go on to a month that matches. Each search comes here first, and after each day that does not match."""
-        super().advance_month()
-        if self.dt > self._until or self._looked_at > MOST_DAYS:
-            raise StopIteration
-
-    def advance_day(self) -> bool:
-        """Go on to the next day of this month that matches, or to the next month. Return False if this day matches."""
-        now = self.dt
-        if (month := (now.year, now.month)) != self._month:
-            self._month, (first, self._length) = month, calendar.monthrange(*month)
-            self._days = _days_in(self._expression, first, self._length)
-        for day in self._days:
-            if day >= now.day and (not self._excluded or date(*month, day).toordinal() not in self._excluded):
-                if day == now.day:
-                    return False
-                self._looked_at += day - now.day
-                self.dt = datetime(*month, day)
-                return True
-        self._looked_at += self._length + 1 - now.day
-        self.dt = datetime(*month, self._length) + timedelta(days=1)
-        return True
-
-
-@lru_cache(maxsize=4096)
-def _days_in(expression: str, first: int, length: int) -> tuple[int, ...]:
-    return tuple(sorted(parse(expression).days_in(first, length)))
 
 
 def _item(field: Field, text: str) -> Item:

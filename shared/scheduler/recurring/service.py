@@ -32,9 +32,9 @@ from . import rules
 from .calendar_changes import CalendarChanges, names_of
 from .calendars import Calendars
 from .chain import Chain, at_once, occurrence, schedule_durability
-from .cron import MOST_DAYS, MOST_YEARS
 from .definition import Definition, backfill_id
 from .limits import ScheduleLimits
+from .local_times import MOST_DAYS, MOST_YEARS
 from .model import MAX_BACKFILL, MAX_FANOUT_ID, BackfillIn, Recurrence, ScheduleIn
 from .store import ScheduleDefinitions, SchedulePosition
 from .timing import Timing, occurrences
