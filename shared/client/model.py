@@ -68,6 +68,9 @@ class EventOptions(TypedDict, total=False):
     """Events with the same key share the channel's limits per key, such as the order of their due times. 1 to 128 characters."""
     collapse: timedelta
     """Replace an event of this id that waits. It is delivered at most this long after the first of those events."""
+    on_conflict: Literal["keep", "error", "redrive"]
+    """The treatment of an event of this id that has ended without a delivery. keep, the default: it is returned, with a warning in the log.
+    error: `Conflict` is raised. redrive: a dead one is delivered again. Not in batches."""
     target: TargetOptions
     """A path, query, method and headers of this event, under the URL of its http channel."""
     on_delivered: str
@@ -280,6 +283,8 @@ class BatchLine:
     status: int
     """201 new, 202 queued, 200 already known, else the status of `problem`."""
     id: str | None = None
+    ended: str | None = None
+    """State of the event that has this id already and has ended without a delivery, such as `dead`: nothing is scheduled."""
     problem: Mapping[str, Any] | None = None
 
     @property

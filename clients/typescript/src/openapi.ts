@@ -89,7 +89,7 @@ export interface paths {
         put?: never;
         /**
          * Schedule an event, or one for each of several channels
-         * @description With `collapse`: 200 with the stored event, and no change, if a call that was received later has changed it. Of calls that two processes received within the error of their clocks, the one that is stored later counts. A call that has waited for 10 s is 503.
+         * @description 200 with the stored event if there is one with this id and content. If that one has ended without a delivery, the header `tocsin-conflict` has its state, and `on_conflict` decides. With `collapse`: 200 with the stored event, and no change, if a call that was received later has changed it. Of calls that two processes received within the error of their clocks, the one that is stored later counts. A call that has waited for 10 s is 503.
          */
         post: operations["events_create"];
         delete?: never;
@@ -1010,6 +1010,11 @@ export interface components {
             index: number;
             status: number;
             id?: string;
+            /**
+             * @description The state of the event that has this id already and ended without a delivery: nothing is scheduled.
+             * @enum {string}
+             */
+            ended?: "dead" | "cancelled" | "lapsed";
             problem?: components["schemas"]["ProblemLine"];
         };
         /** @description The results of a batch: one line per event, in the order sent. */
@@ -1318,6 +1323,8 @@ export interface components {
              * @example PT30S
              */
             collapse?: string;
+            /** @description The treatment of an event of this id that has ended without a delivery. keep: 200 with that event, and its state in the header tocsin-conflict; nothing is scheduled. error: 409. redrive: deliver it again if it is dead. Not in batches. Default: `keep`. */
+            on_conflict?: components["schemas"]["OnConflict"];
             /** @description Http channels only: a path, query, method and headers of this event. */
             target?: components["schemas"]["EventTarget"];
             /** @description Channel that gets a callback, an event with the outcome, after a delivery. */
@@ -2365,6 +2372,8 @@ export interface components {
             /** @description gap: its local time does not exist, this is the first instant after. fold: it exists twice; this is the first. */
             reason?: components["schemas"]["ClockChange"];
         };
+        /** @enum {string} */
+        OnConflict: "keep" | "error" | "redrive";
         /** @enum {string} */
         OverlapPolicy: "allow" | "skip" | "queue";
         /** @description The key of a call. */
