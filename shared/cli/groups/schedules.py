@@ -67,7 +67,6 @@ def put(
         tocsin schedules put nightly --cron '30 2 * * *' --timezone Europe/Berlin
         tocsin schedules put open --cron '0 8 * * MON-FRI' --calendar holidays --exclude 2026-12-24
         tocsin schedules put poll --every 15m --payload '{"job": "poll"}'
-        tocsin schedules put report --cron '0 15 10 ? * 6L' --dialect quartz
     """
     if (cron is None) == (every is None):
         raise CommandFailed("give one of --cron and --every", advice="For example: --every PT15M", status=Exit.USAGE)
