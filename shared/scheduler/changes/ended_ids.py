@@ -21,7 +21,7 @@ class EndedIds:
     async def answered(self, tenant: str, made: Sequence[Admitted], wanted: OnConflict) -> list[Admitted]:
         """Return the events of a post, those that are dead redriven if `wanted`.
 
-        Raises 409 `already-final` before it changes anything, if an event has ended without a delivery and that is not accepted.
+        Raises 409 `already-final` before it redrives any, if one has ended without a delivery and that is not accepted.
         """
         for each in made:
             if each.ended and (wanted == "error" or (wanted == "redrive" and each.ended != "dead")):
