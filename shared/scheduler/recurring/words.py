@@ -45,11 +45,11 @@ def _time(seconds: list[int], minutes: list[int], hours: list[int]) -> tuple[str
         first, last = (_clock(hour, minutes[0], seconds[0]) for hour in (hours[0], hours[-1]))
         return f"{_every(step, 'hour')} from {first} to {last}", False
     # From the finest field on, each says of which values of the next one it is.
-    parts, open_end = ([], True) if seconds == [0] else ([_often(seconds, "second")], _is_even(seconds, 60))
+    parts, open_end = ([], True) if seconds == [0] else ([_often(seconds, "second")], _is_even(seconds))
     if not parts:
-        parts, open_end = [_often(minutes, "minute")], _is_even(minutes, 60)
+        parts, open_end = [_often(minutes, "minute")], _is_even(minutes)
     elif len(minutes) < 60:
-        parts, open_end = [*parts, f"of {_named(minutes, 'minute', 60)}"], False
+        parts, open_end = [*parts, f"of {_named(minutes, 'minute')}"], False
     elif not open_end:
         parts, open_end = [*parts, "of every minute"], True
     if len(hours) == 24:
@@ -57,7 +57,7 @@ def _time(seconds: list[int], minutes: list[int], hours: list[int]) -> tuple[str
     if open_end and not (step and step > 1):
         windows = [f"from {first:02}:00 to {last:02}:59" for first, last in _runs(hours)]
         return f"{' '.join(parts)} {_joined(windows)}", False
-    return f"{' '.join(parts)} of {_named(hours, 'hour', 24)}", False
+    return f"{' '.join(parts)} of {_named(hours, 'hour')}", False
 
 
 def _clock(hour: int, minute: int, second: int) -> str:
@@ -65,27 +65,25 @@ def _clock(hour: int, minute: int, second: int) -> str:
 
 
 def _often(values: list[int], unit: str) -> str:
-    return _every(values[1] - values[0], unit) if _is_even(values, 60) else f"at {_named(values, unit, 60)}"
+    return _every(values[1] - values[0], unit) if _is_even(values) else f"at {_named(values, unit)}"
 
 
 def _every(step: int, unit: str) -> str:
     return f"every {unit}" if step == 1 else f"every {step} {unit}s"
 
 
-def _named(values: list[int], unit: str, size: int) -> str:
-    """Name values of a unit: `minute 5`, `minutes 0 and 20 to 30`, `every 2nd minute`."""
+def _named(values: list[int], unit: str) -> str:
+    """Name values of a unit: `minute 5`, `minutes 0 and 20 to 30`, `every 2nd minute from 0 to 58`."""
     step = _step(values)
-    if step and _is_even(values, size):
-        return f"every {_ordinal(step)} {unit}"
     if step and step > 1 and len(values) > MOST_NAMED:
         return f"every {_ordinal(step)} {unit} from {values[0]} to {values[-1]}"
     return f"{unit}{'s' if len(values) > 1 else ''} {_listed(values, str)}"
 
 
-def _is_even(values: list[int], size: int) -> bool:
-    """Return True for values at equal distances all around, from 0 on."""
+def _is_even(values: list[int]) -> bool:
+    """Return True for seconds or minutes at equal distances all around, from 0 on."""
     step = _step(values)
-    return bool(step) and values[0] == 0 and values[-1] + step == size
+    return bool(step) and values[0] == 0 and values[-1] + step == 60
 
 
 # -- days
