@@ -31,7 +31,7 @@ from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_CHANNELS, MOST_FANOUT_ID, MOST_LABEL_FILTERS, EventIn
 from shared.scheduler.outcomes.callback_events import MOST_LABELS
 from shared.scheduler.outcomes.notice_rows import MOST_SUBJECTS, PERIOD
-from shared.scheduler.recurring.cron import MOST_DAYS, MOST_YEARS
+from shared.scheduler.recurring.local_times import MOST_DAYS, MOST_YEARS
 from shared.tenants.model import (
     MOST_AGENTS,
     MOST_FLEETS,

@@ -32,6 +32,7 @@ LATER: Final = (
     "scheduler.queries.stats",
     "scheduler.changes.verbs",
     "scheduler.recurring.cron",
+    "scheduler.recurring.local_times",
     "scheduler.recurring.model",
     "scheduler.recurring.rules",
     "scheduler.recurring.chain",

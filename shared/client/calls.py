@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import uuid
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,11 @@ _NAME = re.compile(r"[A-Za-z0-9_:@~.-]{1,200}")
 _OPTIONS = EventOptions.__optional_keys__ | EventOptions.__required_keys__
 _RECURRENCE = ScheduleOptions.__optional_keys__ | ScheduleOptions.__required_keys__
 
+log = logging.getLogger(__name__)
+
+UNDELIVERED = frozenset({"dead", "cancelled", "lapsed"})
+"""States in which an event has ended without a delivery."""
+_ADVICE = "Use a new id, or on_conflict: 'error' raises, and 'redrive' delivers a dead event again."
 PAGE = 1000
 """Items of a list that one request asks for."""
 
@@ -84,12 +90,32 @@ def event_document(payload: Any, options: EventOptions, *, make_id: bool, channe
 
 def schedule(payload: Any, **options: Unpack[EventOptions]) -> ApiCall[Event]:
     document = event_document(payload, options, make_id=True)
-    return ApiCall("POST", "events", _ONE_EVENT, body=encode(document), repeatable="id" in document)
+    return ApiCall("POST", "events", _stored_event, body=encode(document), repeatable="id" in document)
 
 
 def fan_out(payload: Any, channels: Sequence[str], **options: Unpack[EventOptions]) -> ApiCall[Fanout]:
     document = event_document(payload, options, make_id=True, channels=channels)
-    return ApiCall("POST", "events", _FANOUT, body=encode(document), repeatable="id" in document)
+    return ApiCall("POST", "events", _stored_fanout, body=encode(document), repeatable="id" in document)
+
+
+def _stored_event(reply: ApiReply) -> Event:
+    event = _ONE_EVENT(reply)
+    _warn_of_ended(reply, [event])
+    return event
+
+
+def _stored_fanout(reply: ApiReply) -> Fanout:
+    fanout = _FANOUT(reply)
+    _warn_of_ended(reply, fanout.events)
+    return fanout
+
+
+def _warn_of_ended(reply: ApiReply, events: Sequence[Event]) -> None:
+    """Log that a request has scheduled nothing, because an event with its id has ended without a delivery."""
+    if reply.status == 200:
+        for event in events:
+            if event.state in UNDELIVERED:
+                log.warning("The event %s exists and is %s: nothing was scheduled. %s", event.id, event.state, _ADVICE)
 
 
 def get_fanout(id: str) -> ApiCall[Fanout]:

@@ -68,6 +68,9 @@ class EventOptions(TypedDict, total=False):
     """Events with the same key share the channel's limits per key, such as the order of their due times. 1 to 128 characters."""
     collapse: timedelta
     """Replace an event of this id that waits. It is delivered at most this long after the first of those events."""
+    on_conflict: Literal["keep", "error", "redrive"]
+    """The treatment of an event of this id that has ended without a delivery. keep, the default: it is returned, with a warning in the log.
+    error: `Conflict` is raised. redrive: a dead one is delivered again. Not in batches."""
     target: TargetOptions
     """A path, query, method and headers of this event, under the URL of its http channel."""
     on_delivered: str
@@ -280,6 +283,8 @@ class BatchLine:
     status: int
     """201 new, 202 queued, 200 already known, else the status of `problem`."""
     id: str | None = None
+    ended: str | None = None
+    """State of the event that has this id already and has ended without a delivery, such as `dead`: nothing is scheduled."""
     problem: Mapping[str, Any] | None = None
 
     @property
@@ -397,6 +402,8 @@ class Schedule:
     id: str
     tenant: str = ""
     cron: str | None = None
+    reads_as: str | None = None
+    """With `cron`: the expression in words, as the service reads it."""
     every: timedelta | None = None
     timezone: str | None = None
     start: datetime | None = None
@@ -432,7 +439,7 @@ class ScheduleOptions(TypedDict, total=False):
     """The recurrence of a schedule: exactly one of `cron` and `every`, the rest optional."""
 
     cron: str
-    """Five fields: minute, hour, day of month, month, day of week; or a short form such as `@daily`."""
+    """Minute, hour, day of month, month, day of week, such as `30 10 LW * *`; six fields with the second first; or `@daily`."""
     every: timedelta
     timezone: str
     """An IANA name such as `Europe/Berlin`."""

@@ -75,6 +75,9 @@ Flex = Annotated[Duration, Field(le=MAX_FLEX)]
 OUTLIVED = "the flexible window must not be longer than expires, or the event could lapse before its planned time"
 
 
+type OnConflict = Literal["keep", "error", "redrive"]
+
+
 class RetryIn(Strict):
     """The parts of its tenant's retry policy that an event changes. Excludes each other: schedule; and attempts, first, max."""
 
@@ -125,6 +128,11 @@ class EventIn(Strict):
     collapse: Duration | None = Field(
         None, description="Replace an event of this id that has not been claimed. It is due at most this long after the first of them."
     )
+    on_conflict: OnConflict = Field(
+        "keep",
+        description="The treatment of an event of this id that has ended without a delivery. keep: 200 with that event, and its state in "
+        "the header tocsin-conflict; nothing is scheduled. error: 409. redrive: deliver it again if it is dead. Not in batches.",
+    )
     target: EventTarget | None = Field(None, description="Http channels only: a path, query, method and headers of this event.")
     on_delivered: Name | None = Field(None, description="Channel that gets a callback, an event with the outcome, after a delivery.")
     on_dead: Name | None = Field(None, description="Channel that gets a callback if this event ends without a delivery: dead or lapsed.")
@@ -135,6 +143,8 @@ class EventIn(Strict):
             raise ValueError("give exactly one of due and delay")
         if self.collapse is not None and (self.id is None or self.flex is not None):
             raise ValueError("collapse needs an id, and excludes flex")
+        if self.on_conflict != "keep" and (self.id is None or self.collapse is not None):
+            raise ValueError("on_conflict needs an id, and excludes collapse")
         if self.channels is not None:
             if "channel" in self.model_fields_set:
                 raise ValueError("give at most one of channel and channels")
@@ -317,6 +327,9 @@ class BatchLine(Strict):
     index: int
     status: int
     id: Maybe[str] = None
+    ended: Maybe[Literal["dead", "cancelled", "lapsed"]] = Field(
+        None, description="The state of the event that has this id already and ended without a delivery: nothing is scheduled."
+    )
     problem: Maybe[ProblemLine] = None
 
 

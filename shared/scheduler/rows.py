@@ -109,8 +109,11 @@ def encoded_size(*texts: bytes) -> int:
 
 
 def content_hash(event: EventIn, body: bytes) -> str:
-    """Return a hash that is equal for equal content as sent: sorted members and channels, `delay` as delay, defaults not filled in."""
-    content = event.model_dump(exclude_unset=True, exclude={"id", "payload"})
+    """Return a hash that is equal for equal content as sent: sorted members and channels, `delay` as delay, defaults not filled in.
+
+    `on_conflict` is about the request alone.
+    """
+    content = event.model_dump(exclude_unset=True, exclude={"id", "payload", "on_conflict"})
     if event.channels is not None:
         content["channels"] = sorted(event.channels)
     canonical = orjson.dumps(content, option=orjson.OPT_SORT_KEYS) + canonical_json(body)

@@ -49,6 +49,7 @@ from .wakes.service import Wakes
 if TYPE_CHECKING:
     from .bulk.service import BulkJobs
     from .changes.collapsing import Collapsing
+    from .changes.ended_ids import EndedIds
     from .changes.verbs import Changes
     from .fanouts.service import Fanouts
     from .ingest.admission import Ingest
@@ -276,6 +277,13 @@ class Scheduler:
 
         serve_now = self.firing.serve_now if self._settings.express_events else lambda message: False
         return Changes(self._services, self.lookup, self.writer, self._arrivals, self.end_notes, serve_now)
+
+    @cached_property
+    def ended_ids(self) -> EndedIds:
+        """Treats posts whose id belongs to an event that has ended."""
+        from .changes.ended_ids import EndedIds
+
+        return EndedIds(self.changes, self.lookup)
 
     @cached_property
     def collapsing(self) -> Collapsing:

@@ -23,6 +23,7 @@ NEW = frozenset(
     {
         "docs/how-to/ask-with-an-assistant.md",
         "docs/how-to/check-a-receiver.md",
+        "docs/how-to/days-of-the-month.md",
         "docs/how-to/index.md",
         "docs/how-to/run-it-here.md",
         "docs/reference/compatibility.md",

@@ -93,6 +93,12 @@ export class Tocsin {
   }
 }
 
+/** Warn that a request has scheduled nothing, because an event with its id has ended without a delivery. */
+function warnOfEnded(events: readonly Event[]): void {
+  for (const { id, state } of events.filter((event) => ["dead", "cancelled", "lapsed"].includes(event.state)))
+    console.warn(`The event ${id} exists and is ${state}: nothing was scheduled. Use a new id, or on_conflict "error" or "redrive".`);
+}
+
 export class Events {
   readonly #send: Send;
   constructor(send: Send) {
@@ -104,7 +110,10 @@ export class Events {
   create(event: NewEvent, options?: CallOptions): Promise<Tagged<Event>>;
   async create(event: NewEvent | NewFanout, options?: CallOptions): Promise<Tagged<Event> | Fanout> {
     const body = withId(event);
-    return document(await this.#send({ method: "POST", path: "events", body, repeatable: body.id !== undefined, ...options }));
+    const reply = await this.#send({ method: "POST", path: "events", body, repeatable: body.id !== undefined, ...options });
+    const made = document<Tagged<Event> | Fanout>(reply);
+    if (reply.status === 200) warnOfEnded("events" in made ? made.events : [made]);
+    return made;
   }
 
   /**

@@ -89,7 +89,7 @@ export interface paths {
         put?: never;
         /**
          * Schedule an event, or one for each of several channels
-         * @description With `collapse`: 200 with the stored event, and no change, if a call that was received later has changed it. Of calls that two processes received within the error of their clocks, the one that is stored later counts. A call that has waited for 10 s is 503.
+         * @description 200 with the stored event if there is one with this id and content. If that one has ended without a delivery, the header `tocsin-conflict` has its state, and `on_conflict` decides. With `collapse`: 200 with the stored event, and no change, if a call that was received later has changed it. Of calls that two processes received within the error of their clocks, the one that is stored later counts. A call that has waited for 10 s is 503.
          */
         post: operations["events_create"];
         delete?: never;
@@ -1010,6 +1010,11 @@ export interface components {
             index: number;
             status: number;
             id?: string;
+            /**
+             * @description The state of the event that has this id already and ended without a delivery: nothing is scheduled.
+             * @enum {string}
+             */
+            ended?: "dead" | "cancelled" | "lapsed";
             problem?: components["schemas"]["ProblemLine"];
         };
         /** @description The results of a batch: one line per event, in the order sent. */
@@ -1318,6 +1323,8 @@ export interface components {
              * @example PT30S
              */
             collapse?: string;
+            /** @description The treatment of an event of this id that has ended without a delivery. keep: 200 with that event, and its state in the header tocsin-conflict; nothing is scheduled. error: 409. redrive: deliver it again if it is dead. Not in batches. Default: `keep`. */
+            on_conflict?: components["schemas"]["OnConflict"];
             /** @description Http channels only: a path, query, method and headers of this event. */
             target?: components["schemas"]["EventTarget"];
             /** @description Channel that gets a callback, an event with the outcome, after a delivery. */
@@ -2366,6 +2373,8 @@ export interface components {
             reason?: components["schemas"]["ClockChange"];
         };
         /** @enum {string} */
+        OnConflict: "keep" | "error" | "redrive";
+        /** @enum {string} */
         OverlapPolicy: "allow" | "skip" | "queue";
         /** @description The key of a call. */
         OwnKeyOut: {
@@ -2401,6 +2410,11 @@ export interface components {
         /** @description Future occurrences, the earliest first. */
         PreviewOut: {
             items: components["schemas"]["OccurrenceOut"][];
+            /**
+             * @description With `cron`: the expression in words, as it was read.
+             * @example at 02:30 every day, in Europe/Berlin
+             */
+            reads_as?: string;
         };
         /** @description The limits of what callers may notice of maintenance. A bound that is left out is not checked. */
         ProbeBound: {
@@ -2601,8 +2615,9 @@ export interface components {
         /** @description The rule of a schedule to preview, with exactly one of `cron` and `every`. */
         RuleIn: {
             /**
-             * @description Minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly.
+             * @description Minute, hour, day of month, month, day of week: a day matches either day field, or both if one starts with `*`. With six fields, the second is first and a day matches both (NCRONTAB). L, LW, 15W, FRI#2 and FRIL (5L) are the last day, the last weekday, the weekday nearest to the 15th, the second and the last Friday. Or @hourly, @daily, @weekly, @monthly, @yearly.
              * @example 30 2 * * MON-FRI
+             * @example 0 30 10 LW * *
              */
             cron?: string;
             /**
@@ -2664,8 +2679,9 @@ export interface components {
         /** @description A recurring schedule, with exactly one of `cron` and `every`. */
         ScheduleIn: {
             /**
-             * @description Minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly.
+             * @description Minute, hour, day of month, month, day of week: a day matches either day field, or both if one starts with `*`. With six fields, the second is first and a day matches both (NCRONTAB). L, LW, 15W, FRI#2 and FRIL (5L) are the last day, the last weekday, the weekday nearest to the 15th, the second and the last Friday. Or @hourly, @daily, @weekly, @monthly, @yearly.
              * @example 30 2 * * MON-FRI
+             * @example 0 30 10 LW * *
              */
             cron?: string;
             /**
@@ -2725,6 +2741,11 @@ export interface components {
             id: string;
             tenant: string;
             cron?: string;
+            /**
+             * @description With `cron`: the expression in words, as it was read.
+             * @example at 02:30 every day, in Europe/Berlin
+             */
+            reads_as?: string;
             /** @example PT30S */
             every?: string;
             timezone?: string;

@@ -33,7 +33,7 @@ const STATE = {
   tenant: ["created", "name", "uid"],
   channel: ["created", "flow", "name", "paused", "paused_at", "previous_until", "reason", "rotated_at", "secret"],
   fleet: ["created", "generation", "name", "resizing"],
-  schedule: ["created", "id", "last", "missed", "next", "paused", "revision", "skipped", "tenant"],
+  schedule: ["created", "id", "last", "missed", "next", "paused", "reads_as", "revision", "skipped", "tenant"],
 };
 /** Objects whose members belong together, so that they are replaced as a whole. */
 const WHOLE = ["payload", "per_key", "retry"];

@@ -193,3 +193,19 @@ test("named fields are merged as the Python client and the command do", async ()
   assert.ok(cases.length > 10);
   for (const each of cases) assert.deepEqual(merged(each.stored, each.named), each.merged, each.name);
 });
+
+test("an answer with an event that has ended causes a warning, and others cause none", async (context) => {
+  const warned = context.mock.method(console, "warn", () => undefined);
+  const steps: Step[] = [
+    { status: 200, body: { ...EVENT, state: "dead" } },
+    { status: 200, body: { id: "f", channels: ["a", "b"], events: [EVENT, { ...EVENT, id: "f@b", state: "lapsed" }] } },
+    { status: 201, body: EVENT },
+    { status: 200, body: { ...EVENT, state: "delivered" } },
+  ];
+  await scripted(steps, async (tocsin) => {
+    assert.equal((await tocsin.events.create({ id: "e", payload: 1, delay: "PT1H" })).state, "dead");
+    await tocsin.events.create({ id: "f", payload: 1, delay: "PT1H", channels: ["a", "b"] });
+    for (let left = 2; left > 0; left--) await tocsin.events.create({ id: "e", payload: 1, delay: "PT1H", on_conflict: "redrive" });
+  });
+  assert.deepEqual(warned.mock.calls.map((call) => String(call.arguments[0]).split(":")[0]), ["The event e exists and is dead", "The event f@b exists and is lapsed"]);
+});

@@ -60,6 +60,10 @@ def create(
     collapse: Annotated[
         str | None, duration_option("Replace the waiting event with this id; it is delivered after this time at the latest, such as 5m.")
     ] = None,
+    on_conflict: Annotated[
+        Literal["keep", "error", "redrive"] | None,
+        typer.Option(help="If an event with this id is dead: keep it, fail, or redrive it."),
+    ] = None,
     label: Annotated[list[str] | None, typer.Option(help="Label as NAME=VALUE, such as team=blue. Repeatable.")] = None,
     on_delivered: OnDelivered = None,
     on_dead: OnDead = None,
@@ -85,7 +89,7 @@ def create(
     channels = aimed.pop("channels", None)
     given: dict[str, Any] = {"due": due, "delay": delay, "id": id, **aimed, "expires": expires, "flex": flex}
     given |= {"durability": durability, "labels": parse_pairs(label or [], "--label") or None}
-    given |= {"ordering_key": ordering_key, "collapse": collapse}
+    given |= {"ordering_key": ordering_key, "collapse": collapse, "on_conflict": on_conflict}
     given |= {"on_delivered": on_delivered, "on_dead": on_dead, "target": target_of(path, query, method, header)}
     fields: Any = {name: value for name, value in given.items() if value is not None}
     with usage_errors("--due, --delay"):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ...core.readable import count_of
+from ...scheduler.recurring.dialects import Dialect, rewritten
 from ..commands import Yes, add_commands
 from ..exits import Exit
 from ..failures import CommandFailed
@@ -16,6 +17,8 @@ from ..terminal.times import duration_option, time_option
 from .events_fanouts import Channels, channel_fields
 
 _HELP = "Manage recurring schedules: cron expressions and fixed intervals, in any time zone."
+_CRON_HELP = "Cron expression, such as '30 2 * * *', '0 18 LW * *' (last weekday) or '0 9 * * FRI#2'; six fields begin with the second."
+_DIALECT_HELP = "Scheduler whose way of writing --cron follows. Quartz counts weekdays from Sunday = 1."
 _OVERLAP_HELP = "Whether an occurrence that is due before the last one has ended is delivered (allow), is skipped, or waits (queue)."
 _ONCE_HELP = "Only the first occurrence in each hour, day, week or month counts."
 _WITHIN_HELP = "With --catch-up: skip occurrences missed longer ago than this duration, such as 1h."
@@ -38,8 +41,9 @@ def put(
     session: CommandSession,
     id: Id,
     payload: Annotated[str, typer.Option(help="Payload of each event as JSON, such as '{\"job\": 1}'; @FILE reads a file.")] = "{}",
-    cron: Annotated[str | None, typer.Option(help="Cron expression of five fields, such as '30 2 * * *', or @daily.")] = None,
+    cron: Annotated[str | None, typer.Option(help=_CRON_HELP)] = None,
     every: Annotated[str | None, duration_option("Interval between occurrences, as a duration such as 15m.")] = None,
+    dialect: Annotated[Literal["unix", "quartz", "spring", "cron4j"] | None, typer.Option(help=_DIALECT_HELP)] = None,
     timezone: Annotated[str | None, typer.Option(help="Time zone for --cron, such as Europe/Berlin. Default: UTC.")] = None,
     start: Annotated[str | None, time_option("No occurrence before this time, such as 2026-11-21T00:00:00Z.")] = None,
     end: Annotated[str | None, time_option("No occurrence at this time or later, such as 2027-01-01T00:00:00Z.")] = None,
@@ -66,6 +70,8 @@ def put(
     """
     if (cron is None) == (every is None):
         raise CommandFailed("give one of --cron and --every", advice="For example: --every PT15M", status=Exit.USAGE)
+    if dialect is not None:
+        cron = _rewritten(cron, dialect)
     if within is not None and catch_up is None:
         raise CommandFailed("--within needs --catch-up", where="--within", advice="Add --catch-up last, or all.", status=Exit.USAGE)
     given: dict[str, Any] = {"cron": cron, "every": every, "timezone": timezone, "start": start, "end": end, "jitter": jitter}
@@ -75,6 +81,16 @@ def put(
     given |= {"at_most_once_per": at_most_once_per, "overlap": overlap, "ordering_key": ordering_key}
     body = {name: value for name, value in given.items() if value is not None} | {"payload": parse_json_option(payload, "--payload")}
     session.print_document(session.send("PUT", api_path("schedules", id), body))
+
+
+def _rewritten(cron: str | None, dialect: Dialect) -> str:
+    """Return the expression of another scheduler as schedules read it."""
+    if cron is None:
+        raise CommandFailed("--dialect needs --cron", where="--dialect", advice="Leave it out for --every.", status=Exit.USAGE)
+    try:
+        return rewritten(cron, dialect)
+    except ValueError as wrong:
+        raise CommandFailed(str(wrong), where="--cron", status=Exit.USAGE) from None
 
 
 def get(session: CommandSession, id: Id) -> None:
@@ -209,9 +225,15 @@ def preview(
     Examples:
         tocsin schedules preview nightly -n 3
     """
-    found = session.get(api_path("schedules", id, "preview"), n=n)["items"]
+    found = session.get(api_path("schedules", id, "preview"), n=n)
     columns = ("at", "local", "reason")
-    session.print_list(found, columns, lambda each: [each.get(name) for name in columns], empty="no occurrence is left")
+    session.print_list(
+        found["items"],
+        columns,
+        lambda each: [each.get(name) for name in columns],
+        empty="no occurrence is left",
+        title=found.get("reads_as") or "",
+    )
 
 
 _COLUMNS = ("id", "recurs", "state", "next", "channel")

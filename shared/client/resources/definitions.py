@@ -10,7 +10,7 @@ STATE: Final = {
     "channel": {"name", "created", "paused", "reason", "paused_at", "flow", "rotated_at", "previous_until", "secret"},
     "calendar": {"name"},
     "fleet": {"name", "created", "generation", "resizing"},
-    "schedule": {"id", "tenant", "created", "paused", "revision", "next", "last", "missed", "skipped"},
+    "schedule": {"id", "tenant", "created", "paused", "revision", "next", "last", "missed", "skipped", "reads_as"},
 }
 """Members of an answer that are no part of the definition."""
 _WHOLE: Final = frozenset({"retry", "per_key", "payload"})

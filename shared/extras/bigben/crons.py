@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 
 import orjson
 from cron_descriptor import FormatException, get_description
 
 from ...core.errors import Problem
 from ...scheduler.recurring import cron as expressions
+from ...scheduler.recurring.dialects import Dialect, rewritten
 from ...scheduler.recurring.model import MAX_ID
 from ...scheduler.recurring.service import Recurring, StoredSchedule
+from ...scheduler.recurring.words import in_words
 from ...web.problem import invalid, invalid_all
 from .model import Cron, CronDescription, CronIn, CronType
 from .rules import base_id, hashed
@@ -18,10 +20,7 @@ from .rules import base_id, hashed
 TYPES: tuple[CronType, ...] = ("UNIX", "CRON4J", "QUARTZ", "SPRING")
 API_NAME = "BigBen"
 """Name of this API in schedules that it made."""
-_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-_STEP = re.compile(r"(\d+)/(\d+)")
-_NUMBER = re.compile(r"\d+")
-_DAY = 4
+_DIALECTS: Mapping[CronType, Dialect] = {"UNIX": "unix", "CRON4J": "cron4j", "QUARTZ": "quartz", "SPRING": "spring"}
 
 
 class Crons:
@@ -33,9 +32,9 @@ class Crons:
     async def put(self, wanted: CronIn) -> None:
         """Create or replace a cron.
 
-        Raises 422 for an expression that five fields cannot express, 409 if another API created the schedule of that name, 429.
+        Raises 422 for an expression that a schedule cannot express, 409 if another API created the schedule of that name, 429.
         """
-        expression = five_fields(wanted.expression, wanted.type)
+        expression = own_expression(wanted.expression, wanted.type)
         event = {
             "id": wanted.id,
             "tenant": wanted.tenant,
@@ -97,7 +96,7 @@ def _shown(tenant: str, cron_id: str, kind: CronType, schedule: StoredSchedule, 
 def describe(wanted: CronIn) -> CronDescription:
     """Return a cron that is not stored, with its expression in words. Raises 422 for an expression that `put` would refuse too."""
     try:
-        fields = expressions.check(five_fields(wanted.expression, wanted.type))
+        fields = expressions.check(own_expression(wanted.expression, wanted.type))
     except ValueError as wrong:
         raise invalid("/expression", str(wrong)) from None
     cron = Cron(id=wanted.id, expression=wanted.expression, type=wanted.type, tenant=wanted.tenant)
@@ -105,11 +104,13 @@ def describe(wanted: CronIn) -> CronDescription:
 
 
 def _in_words(fields: str) -> str:
+    special = any(item.special for items in expressions.parse(fields).fields for item in items)
     try:
-        return get_description(fields)
+        # The library reads the day fields of six as alternatives, and lists of special days wrongly.
+        return in_words(fields, "UTC") if special or len(fields.split()) == 6 else get_description(fields)
     except FormatException:
-        # The library that describes expressions knows fewer of them than schedules do.
-        return fields
+        # It knows fewer expressions than schedules do.
+        return in_words(fields, "UTC")
 
 
 def schedule_id(cron_id: str, kind: str) -> str:
@@ -118,46 +119,9 @@ def schedule_id(cron_id: str, kind: str) -> str:
     return f"{base if len(base) <= MAX_ID - 8 else hashed(cron_id)}~{kind.lower()}"
 
 
-def five_fields(expression: str, kind: CronType) -> str:
-    """Return the expression with five fields, in UTC. Raises 422 if five fields cannot express it."""
-    fields = expression.split()
-    if kind in ("QUARTZ", "SPRING"):
-        if kind == "QUARTZ" and len(fields) == 7 and fields[6] == "*":
-            fields = fields[:6]
-        if len(fields) != 6:
-            raise invalid(
-                "/expression", f"{kind} expressions have six fields, seconds first" + (", and a year of *" if kind == "QUARTZ" else "")
-            )
-        if fields[0] != "0":
-            raise invalid("/expression", "schedules fire on whole minutes: the seconds must be 0 (use `every` for shorter intervals)")
-        fields = fields[1:]
-    if len(fields) != 5:
-        raise invalid("/expression", f"{kind} expressions have five fields")
-    fields = ["*" if field == "?" else field for field in fields]
-    if _special(fields):
-        raise invalid("/expression", "schedules do not support L, W and #")
-    if kind != "UNIX" and fields[2] != "*" and fields[4] != "*":
-        raise invalid("/expression", f"{kind} needs both day fields to match, a schedule either one: restrict only one of them")
-    if kind == "QUARTZ":
-        # Sunday is 1 in Quartz and 0 in schedules. A step is a count, not a day.
-        fields[_DAY] = ",".join(_shifted(part) for part in fields[_DAY].split(","))
-    return " ".join(_stepped(field, high) for field, (_, high) in zip(fields, _RANGES, strict=True))
-
-
-def _special(fields: list[str]) -> bool:
-    days = re.sub(r"SUN|MON|TUE|WED|THU|FRI|SAT", "", fields[_DAY].upper())
-    return any(mark in fields[2].upper() + days for mark in "LW#")
-
-
-def _shifted(part: str) -> str:
-    days, slash, step = part.partition("/")
-    return _NUMBER.sub(lambda found: str(int(found[0]) - 1), days) + slash + step
-
-
-def _stepped(field: str, high: int) -> str:
-    """Return steps such as `5/10` (from 5 on, every 10) as ranges, which every cron reads the same way."""
-    parts = (_STEP.fullmatch(part) for part in field.split(","))
-    return ",".join(
-        f"{step[1]}-{min(high, 6) if high == 7 else high}/{step[2]}" if step else part
-        for step, part in zip(parts, field.split(","), strict=True)
-    )
+def own_expression(expression: str, kind: CronType) -> str:
+    """Return the expression as schedules read it, in UTC. Raises 422 if a schedule cannot express it."""
+    try:
+        return rewritten(expression, _DIALECTS[kind])
+    except ValueError as wrong:
+        raise invalid("/expression", str(wrong)) from None

@@ -45,12 +45,20 @@ TRACED_OF_BATCH = 20
 """Events of one batch whose deliveries are traced with the request. The spans of all its deliveries would cost more than anything else."""
 
 
+ENDED_UNDELIVERED = ("dead", "cancelled", "lapsed")
+"""States in which an event stays without having been delivered."""
+
+
 class Admitted(NamedTuple):
-    """A stored event; `new` is False if it was stored before."""
+    """A stored event; `new` is False if it was stored before.
+
+    ended: its state if it was stored before and has ended without a delivery. For a fan-out, that of one of its events.
+    """
 
     id: str
     row: Row
     new: bool
+    ended: str = ""
 
     @property
     def etag(self) -> str:
@@ -168,6 +176,7 @@ class Ingest:
             await pace.spend(len(element))
             try:
                 event, body = await parse_body(_EVENT, element, "payload")
+                _kept(event)
                 traced = len(ready) + len(fanouts) < TRACED_OF_BATCH
                 if event.channels is None:
                     new = await self._ready(tenant, settings, event, body, traced)
@@ -213,8 +222,9 @@ class Ingest:
         for number, members in fanouts.items():
             await pace.spend(0)
             try:
-                first, *others = self.all_admitted(members, list(islice(outcomes, len(members))))
-                results[number] = Admitted(str(members[0].fanout), first.row, first.new or any(each.new for each in others))
+                made = self.all_admitted(members, list(islice(outcomes, len(members))))
+                ended = next((each.ended for each in made if each.ended), "")
+                results[number] = Admitted(str(members[0].fanout), made[0].row, any(each.new for each in made), ended)
             except (Problem, StorageError) as failure:
                 results[number] = problem.of(failure, where="events_batch")
         for (number, each), failed in zip(queueing, put, strict=True):
@@ -268,6 +278,7 @@ class Ingest:
         its own gets one that follows from `source` and `at`; a fan-out, from `source`.
         """
         event, body = await parse_body(_EVENT, raw, "payload")
+        _kept(event)
         if event.channels is not None:
             return await self._fanned_out(tenant, settings, event, body, Origin(at, source))
         ready = await self._checked(tenant, settings, event, body, Origin(at, source))
@@ -460,7 +471,8 @@ class Ingest:
             return Admitted(stored.id, row, True)
         if not stored.same:
             raise problem.conflict("id-conflict", "an event with this id and other content exists")
-        return Admitted(stored.id, stored.existing, False)
+        state = str(stored.existing.props["state"])
+        return Admitted(stored.id, stored.existing, False, state if state in ENDED_UNDELIVERED else "")
 
 
 def unstored(results: Sequence[Stored | StorageError]) -> int:
@@ -471,6 +483,12 @@ def unstored(results: Sequence[Stored | StorageError]) -> int:
 def largest_payload(settings: Tenant) -> int:
     """Return the largest payload in bytes that the tenant's settings let in, to the kinds of channels that take most."""
     return min(MAX_PAYLOAD, settings.limits.payload_bytes or MAX_PAYLOAD)
+
+
+def _kept(event: EventIn) -> None:
+    """Raise 422 if the event asks for more than to be kept."""
+    if event.on_conflict != "keep":
+        raise invalid("/on_conflict", "only POST /events takes it; send such an event alone")
 
 
 def _bounded(events: int, size: int, most: int) -> None:

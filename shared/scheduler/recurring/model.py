@@ -46,8 +46,10 @@ class Recurrence(Strict):
 
     cron: str | None = Field(
         None,
-        description="Minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly.",
-        examples=["30 2 * * MON-FRI"],
+        description="Minute, hour, day of month, month, day of week: a day matches either day field, or both if one starts with `*`. With "
+        "six fields, the second is first and a day matches both (NCRONTAB). L, LW, 15W, FRI#2 and FRIL (5L) are the last day, the last "
+        "weekday, the weekday nearest to the 15th, the second and the last Friday. Or @hourly, @daily, @weekly, @monthly, @yearly.",
+        examples=["30 2 * * MON-FRI", "0 30 10 LW * *"],
     )
     every: Duration | None = Field(None, description="Elapsed time from `start`, or from the schedule's creation, in whole seconds.")
     timezone: str | None = Field(None, description="IANA name, for `cron`; default UTC.", examples=["Europe/Berlin"])
@@ -171,12 +173,18 @@ class SkippedOut(Strict):
     last: Stamp = Field(description="Due time of the last of them.")
 
 
+_READS_AS = Field(
+    None, description="With `cron`: the expression in words, as it was read.", examples=["at 02:30 every day, in Europe/Berlin"]
+)
+
+
 class ScheduleOut(Strict):
     """A recurring schedule with its current state."""
 
     id: str
     tenant: str
     cron: Maybe[str] = None
+    reads_as: Maybe[str] = _READS_AS
     every: Maybe[Duration] = None
     timezone: Maybe[str] = None
     start: Maybe[Stamp] = None
@@ -226,6 +234,7 @@ class PreviewOut(Strict):
     """Future occurrences, the earliest first."""
 
     items: list[OccurrenceOut]
+    reads_as: Maybe[str] = _READS_AS
 
 
 MAX_BACKFILL = 1000

@@ -32,12 +32,13 @@ from . import rules
 from .calendar_changes import CalendarChanges, names_of
 from .calendars import Calendars
 from .chain import Chain, at_once, occurrence, schedule_durability
-from .cron import MOST_DAYS, MOST_YEARS
 from .definition import Definition, backfill_id
 from .limits import ScheduleLimits
+from .local_times import MOST_DAYS, MOST_YEARS
 from .model import MAX_BACKFILL, MAX_FANOUT_ID, BackfillIn, Recurrence, ScheduleIn
 from .store import ScheduleDefinitions, SchedulePosition
 from .timing import Timing, occurrences
+from .words import in_words
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class StoredSchedule(NamedTuple):
             del shown["channel"]
         if "cron" in shown:
             shown.setdefault("timezone", "UTC")
+            shown["reads_as"] = in_words(shown["cron"], shown["timezone"])
         return {
             "id": definition.id,
             "tenant": definition.tenant,
@@ -275,18 +277,20 @@ class Recurring:
                     existing += not any(each.new for each in admitted)
         return name, len(instants) - existing, existing
 
-    async def preview(self, tenant: str, schedule: str, n: int) -> Sequence[dict[str, str]]:
-        """Return the next `n` occurrences for the API, without jitter. For a paused schedule: those it would have if resumed now. Raises
-        404."""
-        found = await self.get(tenant, schedule)
-        return await _shown_occurrences(found.definition.timing, found.now, n)
+    async def preview(self, tenant: str, schedule: str, n: int) -> dict[str, Any]:
+        """Return the next `n` occurrences as the API shows them, without jitter.
 
-    async def preview_rule(self, tenant: str, rule: Recurrence, n: int) -> Sequence[dict[str, str]]:
+        For a paused schedule: those it would have if resumed now. Raises 404.
+        """
+        found = await self.get(tenant, schedule)
+        return await _preview_of(found.definition.timing, found.now, n)
+
+    async def preview_rule(self, tenant: str, rule: Recurrence, n: int) -> dict[str, Any]:
         """Return the first `n` occurrences that a schedule with this rule would have if it were created now. Raises 422 for a calendar that
         does not exist."""
         days = await self.calendars.days_for(tenant, (await self._directory.home(tenant)).uid, rule)
         now = self._clock.now()
-        return await _shown_occurrences(rule.timing(now, days), now, n)
+        return await _preview_of(rule.timing(now, days), now, n)
 
     async def _switch(
         self,
@@ -361,13 +365,13 @@ class Recurring:
         return current
 
 
-async def _shown_occurrences(timing: Timing, after: Millis, n: int) -> list[dict[str, str]]:
-    """Return the first `n` occurrences later than `after` as a preview shows them."""
+async def _preview_of(timing: Timing, after: Millis, n: int) -> dict[str, Any]:
+    """Return the first `n` occurrences later than `after`, and the rule in words."""
     shown = []
     for each in islice(occurrences(timing, after), n):
         shown.append(each.shown(timing))
         await take_turn()
-    return shown
+    return {"items": shown} | ({"reads_as": in_words(timing.cron, timing.zone)} if timing.cron else {})
 
 
 def _without_jitter(definition: Definition) -> Definition:

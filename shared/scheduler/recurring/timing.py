@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from ...core.clock import Millis, to_millis, to_text
-from . import cron
 from .exclusions import Period, next_allowed_day, period_end, period_start
-from .zones import ClockChange, instant_of, local_at, local_text, zone
+from .local_times import LAST_YEAR, MOST_YEARS, LocalTimes
+from .zones import ClockChange, instant_of, local_at, local_text, reached_at, zone
 
 SECOND: Millis = 1_000
 FIRST_WINDOW: Millis = 60_000
-END: Millis = to_millis(datetime(cron.LAST_YEAR, 12, 31, tzinfo=UTC))
+END: Millis = to_millis(datetime(LAST_YEAR, 12, 31, tzinfo=UTC))
 """Exclusive upper bound of the times of occurrences."""
-MOST_SPAN: Final[Millis] = cron.MOST_YEARS * 366 * 86_400_000
+MOST_SPAN: Final[Millis] = MOST_YEARS * 366 * 86_400_000
 MOST_SKIPPED: Final = 1_000
 """Occurrences of `every` on excluded days, each at least a day apart, after which a search for the next occurrence gives up."""
 _DAY = timedelta(days=1)
@@ -53,7 +53,7 @@ class Timing:
 def occurrences(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
     """Yield the occurrences later than `after`, in order, each instant once, before `END`.
 
-    They end where the search for the next one gives up (`MOST_SPAN`, `MOST_SKIPPED`, `cron.MOST_DAYS`), so that its work is bounded.
+    They end where the search for the next one gives up (`MOST_SPAN`, `MOST_SKIPPED`, `MOST_DAYS`), so that its work is bounded.
     """
     if timing.start is not None:
         after = max(after, timing.start - 1)
@@ -134,7 +134,7 @@ def _by_cron(timing: Timing, after: Millis, end: Millis) -> Iterator[ScheduleOcc
     """Map local times in order to instants in order. Where the clock jumps ahead, several become one instant, which fires once."""
     where = zone(timing.zone)
     waiting: ScheduleOccurrence | None = None
-    coming = cron.LocalTimes(timing.cron, local_at(after, where), local_at(end, where) + _DAY, timing.excluded)
+    coming = LocalTimes(timing.cron, reached_at(after, where), local_at(end, where) + _DAY, timing.excluded)
     for local in coming:
         at, reason = instant_of(local, where)
         if waiting is not None:

@@ -48,6 +48,25 @@ def local_at(instant: Millis, where: ZoneInfo) -> datetime:
     return to_datetime(instant).astimezone(where).replace(tzinfo=None)
 
 
+def reached_at(instant: Millis, where: ZoneInfo) -> datetime:
+    """Return the latest local time that the zone's clock has shown by `instant`; to the second while the clock repeats a time.
+
+    Then it is later than the local time.
+    """
+    local = to_datetime(instant).astimezone(where)
+    if not local.fold:
+        return local.replace(tzinfo=None)
+    low, high = local.replace(fold=0).astimezone(UTC), local.astimezone(UTC)
+    offset = low.astimezone(where).utcoffset()
+    while high - low > _SECOND:
+        middle = low + (high - low) // 2
+        if middle.astimezone(where).utcoffset() == offset:
+            low = middle
+        else:
+            high = middle
+    return low.astimezone(where).replace(tzinfo=None, microsecond=0)
+
+
 def local_text(instant: Millis, where: ZoneInfo) -> str:
     """Return the local time of the zone at `instant` with its offset: `2027-03-28T03:00:00.000+02:00`."""
     return to_datetime(instant).astimezone(where).isoformat(timespec="milliseconds")

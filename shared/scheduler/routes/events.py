@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -68,7 +68,7 @@ dead = RouteGroup[Scheduler]("dead letters", scope="events")
         201: EventOut | FanoutOut,
         200: EventOut | FanoutOut,
         202: EventOut,
-        409: ("id-conflict", "already-firing", "changed-meanwhile"),
+        409: ("id-conflict", "already-final", "already-firing", "changed-meanwhile"),
         503: "call-expired",
         413: "payload-too-large",
         429: "too-many-requests",
@@ -81,6 +81,9 @@ dead = RouteGroup[Scheduler]("dead letters", scope="events")
 async def events_create(call: Call[Scheduler, EventIn]) -> Answer:
     """Schedule an event, or one for each of several channels.
 
+    200 with the stored event if there is one with this id and content. If that one has ended without a delivery, the header
+    `tocsin-conflict` has its state, and `on_conflict` decides.
+
     With `collapse`: 200 with the stored event, and no change, if a call that was received later has changed it. Of calls that two processes
     received within the error of their clocks, the one that is stored later counts. A call that has waited for 10 s is 503.
     """
@@ -90,16 +93,24 @@ async def events_create(call: Call[Scheduler, EventIn]) -> Answer:
         made: Admitted | Queued = await call.service.collapsing.post(call.tenant, call.body, call.member, call.arrival)
     else:
         made = await call.service.ingest.one(call.tenant, call.body, call.member)
+    if isinstance(made, Admitted):
+        [made] = await call.service.ended_ids.answered(call.tenant, [made], call.body.on_conflict)
     shown = made.shown if isinstance(made, Queued) else await call.service.event_views.one(made.row)
-    return Answer(_status(made), shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
+    return Answer(_status(made), shown, _headers(made.id, [made]), etag=made.etag)
+
+
+def _headers(event_id: str, made: Sequence[Admitted | Queued]) -> dict[str, str]:
+    ended = [each.ended for each in made if isinstance(each, Admitted) and each.ended]
+    return {"location": f"/api/v1/events/{event_id}", **({"tocsin-conflict": ended[0]} if ended else {})}
 
 
 async def _fan_out(call: Call[Scheduler, EventIn]) -> Answer:
     fanouts = call.service.fanouts
     made = await fanouts.post(call.tenant, call.body, call.member, call.arrival)
+    made = await call.service.ended_ids.answered(call.tenant, made, call.body.on_conflict)
     shown = await fanouts.admitted(made)
     status = 201 if any(each.new for each in made) else 200
-    return Answer(status, shown.body, {"location": f"/api/v1/events/{shown.body['id']}"}, etag=shown.etag)
+    return Answer(status, shown.body, _headers(shown.body["id"], made), etag=shown.etag)
 
 
 @events.post(
@@ -139,7 +150,8 @@ def _status(made: Admitted | Queued) -> int:
 def _line(index: int, result: Admitted | Queued | Problem) -> dict[str, Any]:
     if isinstance(result, Problem):
         return {"index": index, "status": result.status, "problem": result.body()}
-    return {"index": index, "status": _status(result), "id": result.id}
+    line = {"index": index, "status": _status(result), "id": result.id}
+    return line | ({"ended": result.ended} if isinstance(result, Admitted) and result.ended else {})
 
 
 @events.get("v1/events/{id}", answers={200: EventOut | FanoutOut}, tagged=True)

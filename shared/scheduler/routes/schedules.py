@@ -155,7 +155,7 @@ async def schedules_list(call: Call[Scheduler, None, Paging]) -> Answer:
 @schedules.get("v1/schedules/{id}/preview", answers={200: PreviewOut})
 async def schedules_preview(call: Call[Scheduler, None, PreviewQuery]) -> Answer:
     """Return the next occurrences of a schedule, without jitter."""
-    return Answer(200, {"items": await call.service.recurring.preview(call.tenant, call.params["id"], call.query.n)})
+    return Answer(200, await call.service.recurring.preview(call.tenant, call.params["id"], call.query.n))
 
 
 @schedules.post(
@@ -163,6 +163,7 @@ async def schedules_preview(call: Call[Scheduler, None, PreviewQuery]) -> Answer
     answers={200: PreviewOut},
     examples={
         "workdays at half past two": {"cron": "30 2 * * MON-FRI", "timezone": "Europe/Berlin"},
+        "the last weekday of each month": {"cron": "0 18 LW * *", "timezone": "Europe/Berlin"},
         "every ten minutes": {"every": "PT10M"},
     },
 )
@@ -171,7 +172,7 @@ async def schedules_preview_rule(call: Call[Scheduler, RuleIn, PreviewQuery]) ->
 
     The rule has the fields of a schedule without its payload. Channels are not looked up.
     """
-    return Answer(200, {"items": await call.service.recurring.preview_rule(call.tenant, call.body, call.query.n)})
+    return Answer(200, await call.service.recurring.preview_rule(call.tenant, call.body, call.query.n))
 
 
 def _shown(found: StoredSchedule) -> Answer:

@@ -189,7 +189,8 @@ def test_tail_prints_each_state_once(tocsin: Command) -> None:
 def test_schedule_is_put_listed_previewed_paused_and_deleted(tocsin: Command) -> None:
     tocsin.ok("schedules", "put", "nightly", "--cron", "30 2 * * *", "--timezone", "Europe/Berlin")
     assert tocsin.ok("schedules", "list").row("nightly")[1:3] == ["30 2 * * * Europe/Berlin", "ok"]
-    assert tocsin.ok("schedules", "preview", "nightly", "-n", "2").lines[1].startswith("20")
+    words, _, first, _ = tocsin.ok("schedules", "preview", "nightly", "-n", "2").lines
+    assert words == "at 02:30 every day, in Europe/Berlin" and first.startswith("20")
     tocsin.ok("schedules", "pause", "nightly")
     assert tocsin.ok("schedules", "list").row("nightly")[2] == "paused"
     tocsin.ok("schedules", "resume", "nightly")
@@ -199,6 +200,17 @@ def test_schedule_is_put_listed_previewed_paused_and_deleted(tocsin: Command) ->
     assert tocsin("schedules", "get", "nightly").code == Exit.REFUSED
     assert tocsin("schedules", "put", "x").code == Exit.USAGE
     assert tocsin("schedules", "put", "x", "--every", "PT1H", "--within", "PT1H").code == Exit.USAGE
+
+
+def test_cron_of_another_scheduler_is_rewritten_and_a_wrong_one_refused_before_a_call(tocsin: Command) -> None:
+    put = ("schedules", "put", "report", "--cron", "0 15 10 ? * 6L")
+    shown = tocsin.ok(*put, "--dialect", "quartz")
+    assert "15 10 * * 5L" in shown.out and "at 10:15 on the last Friday of each month, in UTC" in shown.out
+    tocsin.ok("schedules", "delete", "report", "--yes")
+    for wrong in (("--cron", "0 15 10 L-2 * ?", "--dialect", "quartz"), ("--every", "1h", "--dialect", "quartz")):
+        refused = tocsin("schedules", "put", "report", *wrong)
+        assert refused.code == Exit.USAGE and ("L-2" in refused.err or "--dialect needs --cron" in refused.err)
+    assert tocsin.ok("schedules", "list").lines == ["no schedules"]
 
 
 def test_watch_looks_again_and_again(tocsin: Command) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -185,3 +185,26 @@ def test_fields_and_states_of_a_newer_service_are_taken() -> None:
     newer = EVENT | {"state": "dreaming", "mood": "good", "attempts": [{"at": EVENT["due"], "outcome": "odd", "took_ms": 1, "x": 1}]}
     event = Exchanged(calls.get("e1"), ApiReply(200, {}, orjson.dumps(newer))).result
     assert event.state == "dreaming" and event.attempts[0].outcome == "odd" and not event.final
+
+
+@pytest.mark.parametrize("state", ["dead", "cancelled", "lapsed"])
+def test_answer_with_an_event_that_has_ended_is_returned_with_a_warning(state: str, caplog: pytest.LogCaptureFixture) -> None:
+    ended = ApiReply(200, {"tocsin-conflict": state}, orjson.dumps(EVENT | {"state": state}))
+    with caplog.at_level("WARNING"):
+        assert Exchanged(schedule(), ended).result.state == state
+    [warning] = caplog.messages
+    assert f"event e1 exists and is {state}: nothing was scheduled" in warning and "on_conflict" in warning
+    fanout = {"id": "e1", "tenant": "demo", "channels": ["a", "b"], "events": [EVENT, EVENT | {"id": "e2", "state": state}]}
+    caplog.clear()
+    with caplog.at_level("WARNING"):
+        result = Exchanged(calls.fan_out(1, ["a", "b"], delay=timedelta(0), id="e1"), ApiReply(200, {}, orjson.dumps(fanout))).result
+    assert result.id == "e1" and [f"event e2 exists and is {state}" in each for each in caplog.messages] == [True]
+
+
+@pytest.mark.parametrize(("status", "state"), [(201, "scheduled"), (200, "scheduled"), (200, "delivered"), (201, "dead")])
+def test_answer_with_an_event_that_is_open_delivered_or_new_causes_no_warning(
+    status: int, state: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING"):
+        Exchanged(schedule(), ApiReply(status, {}, orjson.dumps(EVENT | {"state": state})))
+    assert caplog.messages == []

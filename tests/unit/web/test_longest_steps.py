@@ -199,6 +199,14 @@ SCHEDULES: dict[str, dict[str, Any]] = {
     "interval": {"every": "P7D", "start": "2027-01-18T00:00:00Z", "exclude": {"calendars": ["mondays"]}},
     "monthly": {"cron": "* * * * *", "timezone": "Europe/Berlin", "at_most_once_per": "month", "exclude": {"dates": mondays(366, 1)}},
     "rare": {"cron": "59 23 29 2 */6", "timezone": "Europe/Berlin"},
+    "rarest day": {"cron": "59 59 23 L * SAT#4", "timezone": "Europe/Berlin"},
+    "each second but": {
+        "cron": "* * * * * *",
+        "timezone": "Europe/Berlin",
+        "exclude": {"dates": mondays(366, 1)},
+        "at_most_once_per": "week",
+    },
+    "last second": {"cron": "59 59 23 31W 12 ?", "timezone": "Antarctica/Troll"},
     "dense": {"every": "PT1S", "catch_up": {"policy": "all", "within": "P7D"}},
     "dense until lately": {"cron": "* * * * *", "exclude": {"dates": mondays(3)}, "catch_up": {"policy": "last", "within": "P7D"}},
 }
@@ -247,6 +255,7 @@ async def test_schedules_whose_exclusions_swallow_hundreds_of_occurrences(world:
         ),
         ([], {"cron": "0 0 29 2 *", "start": "9998-03-01T00:00:00Z"}, "/start"),
         ([], {"cron": "0 0 30 2 *"}, "/cron"),
+        ([], {"cron": f"0 0 0 {','.join(f'{day}W' for day in range(1, 32))},LW * SAT"}, "/cron"),
     ],
 )
 async def test_schedule_that_no_search_finds_an_occurrence_of_is_refused(

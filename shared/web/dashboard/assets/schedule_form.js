@@ -11,10 +11,10 @@ const COMING = 10; // occurrences of the preview
 const NEAR = 40 * 86_400_000; // ms between two occurrences, with one change of the clock at most
 const PAUSE = 350; // ms without typing before the preview is loaded
 /** Members that change while a schedule runs: they are no part of its content. */
-const RUNNING = ["next", "last", "missed", "skipped", "revision"];
+const RUNNING = ["next", "last", "missed", "skipped", "revision", "reads_as"];
 const ID = /^[A-Za-z0-9_:@~-]+$/;
 const EMPTY = '{\n  "job": "report"\n}';
-const CRONS = [["Every hour", "0 * * * *"], ["Every day 09:00", "0 9 * * *"], ["Workdays 09:00", "0 9 * * MON-FRI"], ["First of the month", "0 6 1 * *"]];
+const CRONS = [["Every hour", "0 * * * *"], ["Every day 09:00", "0 9 * * *"], ["Workdays 09:00", "0 9 * * MON-FRI"], ["First of the month", "0 6 1 * *"], ["Last workday", "0 18 LW * *"]];
 
 const words = (text) => text.split(/[\s,]+/).filter(Boolean);
 const text = (field) => Entry.text(field);
@@ -28,7 +28,7 @@ function offsetOf(local) {
 /** Return what a person should know about an occurrence: a time that does not exist or exists twice, and a change of the clock since the one before. */
 function noteOn(each, before, cron) {
   const clock = each.local?.slice(11, 16);
-  const [minute, hour] = cron?.split(" ") ?? [];
+  const [minute, hour] = cron?.trim().split(/\s+/).slice(-5) ?? []; // six fields begin with the second
   const wanted = /^\d+$/.test(minute) && /^\d+$/.test(hour) ? `${hour.padStart(2, "0")}:${minute.padStart(2, "0")}` : "its time";
   if (each.reason) return changeText(each.reason, each.reason === "gap" ? wanted : clock, clock);
   // Between distant ones there may be several changes, and the difference says nothing.
@@ -59,11 +59,11 @@ function livePreview(ctx, rule, refuse) {
     going?.abort();
     const mine = (going = new AbortController());
     try {
-      const { items } = await call("POST", "v1/schedules/preview", { query: { ...ctx.query, n: COMING }, raw: sent, signal: mine.signal });
+      const { items, reads_as: words } = await call("POST", "v1/schedules/preview", { query: { ...ctx.query, n: COMING }, raw: sent, signal: mine.signal });
       if (mine.signal.aborted) return;
       refuse(null);
       place.replaceChildren(occurrencesTable(items, cron));
-      said.textContent = items.length ? `The first ${items.length === 1 ? "occurrence is" : `${items.length} occurrences are`} shown, as of now.` : "";
+      said.textContent = (words ? `Read as: ${words}. ` : "") + (items.length ? `The first ${items.length === 1 ? "occurrence is" : `${items.length} occurrences are`} shown, as of now.` : "");
     } catch (error) {
       if (mine.signal.aborted) return;
       if (!(error instanceof Refused)) throw error;
@@ -120,7 +120,7 @@ export function scheduleForm(ctx, found, done, show) {
   const entry = new Entry(old ? "Save the schedule" : "Create the schedule", send);
   const id = entry.field("{id} /id", "Id", { maxLength: 160, value: old?.id ?? "", disabled: Boolean(old), hint: old ? "" : "A name such as nightly." });
   const kind = entry.field("", "Rule", {}, "select", el("option", { value: "cron", selected: !old?.every }, "cron expression"), el("option", { value: "every", selected: Boolean(old?.every) }, "fixed interval"));
-  const cron = entry.field("/cron", "Cron expression", { value: old?.cron ?? (old ? "" : "0 9 * * MON-FRI"), hint: "Minute, hour, day of month, month, day of week; or @daily.", class: "code" });
+  const cron = entry.field("/cron", "Cron expression", { value: old?.cron ?? (old ? "" : "0 9 * * MON-FRI"), hint: "Minute, hour, day of month, month, day of week; with six fields, the second first; or @daily. Also L, LW, 15W, FRI#2 and FRIL.", class: "code" });
   const zone = entry.field("/timezone", "Time zone", { value: old?.timezone ?? (old ? "" : HERE), hint: "Empty: UTC." });
   const zoneList = suggestions(zones());
   zone.input.setAttribute("list", zoneList.id);

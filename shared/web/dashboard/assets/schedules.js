@@ -97,7 +97,7 @@ async function showSchedule(ctx, schedule, changed) {
   const rest = el("div", {});
   open(own(schedule.id),
     ctx.may("events") ? el("p", { class: "actions" }, acts(ctx, schedule, changed)) : "",
-    facts([["state", state(schedule)], ["rule", own(rule(schedule))], ["start", schedule.start && moment(schedule.start)], ["end", schedule.end && moment(schedule.end)], ["jitter", schedule.jitter],
+    facts([["state", state(schedule)], ["rule", own(rule(schedule))], ["read as", schedule.reads_as && own(schedule.reads_as)], ["start", schedule.start && moment(schedule.start)], ["end", schedule.end && moment(schedule.end)], ["jitter", schedule.jitter],
       ["catch-up", `${schedule.catch_up.policy}, within ${schedule.catch_up.within}`], ["excluded", schedule.exclude && own([...(schedule.exclude.calendars ?? []), ...(schedule.exclude.dates ?? [])].join(", "))],
       ["at most once per", schedule.at_most_once_per], ["overlap", schedule.overlap && [schedule.overlap, skipped]], ["ordering key", schedule.ordering_key && own(schedule.ordering_key)],
       ["channel", channels(schedule)], ["callbacks", callbacks(schedule) && own(callbacks(schedule))], ["last", moment(schedule.last)], ["created", moment(schedule.created)]]),

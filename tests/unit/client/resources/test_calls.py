@@ -166,7 +166,7 @@ async def test_a_schedule_keeps_what_set_does_not_name_and_stays_paused(kit: Toc
     await kit.client.schedules.pause("daily")
     before = await kit.client.schedules.get("daily")
     moved = await kit.client.schedules.set("daily", cron="30 9 * * *", payload={"order": 18}, end=kit.now + timedelta(days=9))
-    state = {"cron", "payload", "end", "revision", "etag", "next", "last"}
+    state = {"cron", "reads_as", "payload", "end", "revision", "etag", "next", "last"}
     assert (moved.cron, moved.payload, moved.end, moved.paused) == ("30 9 * * *", {"order": 18}, kit.now + timedelta(days=9), True)
     assert {**vars(moved), **dict.fromkeys(state)} == {**vars(before), **dict.fromkeys(state)}
     every = await kit.client.schedules.set("daily", cron=None, timezone=None, every=timedelta(hours=1), exclude=None)

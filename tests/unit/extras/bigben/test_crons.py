@@ -1,4 +1,4 @@
-"""BigBen's crons: their expressions in five fields, and the routes."""
+"""BigBen's crons: their expressions as schedules read them, and the routes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from shared.core.clock import to_text
 from shared.core.errors import Problem
-from shared.extras.bigben.crons import five_fields
+from shared.extras.bigben.crons import own_expression
 from shared.extras.bigben.model import CronType
 from tests.unit.scheduler.harness import World
 
@@ -36,30 +36,29 @@ async def world() -> AsyncIterator[World]:
         ("QUARTZ", "0 0 12 ? * 1,7", "0 12 * * 0,6"),
         ("QUARTZ", "0 0 12 1/5 * ?", "0 12 1-31/5 * *"),
         ("SPRING", "0 0 8 * * 1-5", "0 8 * * 1-5"),
+        ("QUARTZ", "30 0 12 * * ?", "30 0 12 * * *"),
+        ("QUARTZ", "0 0 12 ? * 6#3", "0 12 * * 5#3"),
+        ("QUARTZ", "0 0 12 15W * ?", "0 12 15W * *"),
+        ("SPRING", "0 0 12 1 * MON", "0 0 12 1 * MON"),
+        ("CRON4J", "0 12 1 * MON", "0 0 12 1 * MON"),
     ],
 )
-def test_each_kind_of_expression_in_five_fields(kind: CronType, expression: str, fields: str) -> None:
-    assert five_fields(expression, kind) == fields
+def test_each_kind_of_expression_as_a_schedule_reads_it(kind: CronType, expression: str, fields: str) -> None:
+    assert own_expression(expression, kind) == fields
 
 
 @pytest.mark.parametrize(
     ("kind", "expression", "reason"),
     [
-        ("QUARTZ", "30 0 12 * * ?", "seconds must be 0"),
         ("QUARTZ", "0 0 12 * * ? 2030", "six fields"),
         ("QUARTZ", "0 12 * * *", "six fields"),
-        ("QUARTZ", "0 0 12 L * ?", "L, W and #"),
-        ("QUARTZ", "0 0 12 15W * ?", "L, W and #"),
-        ("QUARTZ", "0 0 12 ? * 6#3", "L, W and #"),
-        ("QUARTZ", "0 0 12 ? * 2L", "L, W and #"),
-        ("SPRING", "0 0 12 1 * MON", "both day fields"),
-        ("CRON4J", "0 12 1 * MON", "both day fields"),
+        ("QUARTZ", "0 0 12 L-3 * ?", "only L and LW"),
         ("UNIX", "0 0 12 * * *", "five fields"),
     ],
 )
-def test_what_five_fields_cannot_say_is_refused(kind: CronType, expression: str, reason: str) -> None:
+def test_what_a_schedule_cannot_express_is_refused(kind: CronType, expression: str, reason: str) -> None:
     with pytest.raises(Problem) as refused:
-        five_fields(expression, kind)
+        own_expression(expression, kind)
     assert (refused.value.status, refused.value.errors[0]["pointer"]) == (422, "/expression")
     assert reason in refused.value.detail
 
@@ -87,6 +86,19 @@ async def test_a_cron_fires_each_time_as_a_full_event(world: World) -> None:
     cron = found["cron"]
     assert (cron["expression"], cron["type"], found["description"]) == ("0 * * * * ?", "QUARTZ", "Every minute")
     assert cron["lastExecutionTime"].endswith("08:03:00.000Z")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "description"),
+    [
+        ("UNIX", "0 1 * * *", "At 01:00"),
+        ("SPRING", "0 0 12 1 * MON", "at 12:00 on day 1 of each month if it is Monday, in UTC"),
+        ("QUARTZ", "0 0 12 1,L * ?", "at 12:00 on day 1 and the last day of each month, in UTC"),
+    ],
+)
+async def test_a_cron_is_described_as_it_is_read(world: World, kind: str, expression: str, description: str) -> None:
+    cron = {"id": "x", "expression": expression, "type": kind, "tenant": "demo"}
+    assert (await world.demo.post(f"{BASE}/describe", cron)).json()["description"] == description
 
 
 async def test_an_id_may_have_a_cron_of_each_type_and_they_go_one_by_one_or_all(world: World) -> None:

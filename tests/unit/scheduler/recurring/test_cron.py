@@ -7,7 +7,8 @@ from itertools import islice
 
 import pytest
 
-from shared.scheduler.recurring.cron import LocalTimes, check
+from shared.scheduler.recurring.cron import check
+from shared.scheduler.recurring.local_times import LocalTimes
 from tests.texts import assert_text
 
 
@@ -21,16 +22,27 @@ from tests.texts import assert_text
         "0 0 30 2 MON",
         "  0   9-17 * *\t1-5 ",
         "0 0 * * 0,6,7",
+        "0 * * * * *",
+        "*/10 0,30 9-17 1,15 JAN-mar Mon-FRI",
+        "0 0 L * *",
+        "0 0 lw * *",
+        "0 0 1,15W,L * *",
+        "0 0 ? * fri#2",
+        "0 0 31W * ?",
+        "0 0 * * 5L,SUNL,7#1,MON",
+        "59 59 23 31W 12 ?",
+        "0 0 29W 2 *",
     ],
 )
-def test_five_plain_fields_are_taken(expression: str) -> None:
+def test_five_or_six_fields_are_taken_as_they_are_written(expression: str) -> None:
     assert check(expression) == expression
 
 
 WRONG = [
     "",
     "* * * *",
-    "0 * * * * *",
+    "0 0 * * * * *",
+    "60 * * * * *",
     "@reboot",
     "@daily 5 * * *",
     "60 * * * *",
@@ -46,10 +58,33 @@ WRONG = [
     "10-20/11 * * * *",
     "* 22-2 * * *",
     "* * * * FRI-SUN",
-    "* * L * *",
-    "* * 15W * *",
+    "* * W * *",
+    "* * 0W * *",
+    "* * 32W * *",
+    "* * 10-15W * *",
+    "* * L-3 * *",
+    "* * 1-L * *",
+    "* * L/2 * *",
+    "* * WL * *",
+    "* * L L *",
     "* * ? * *",
-    "* * * * 5#2",
+    "* * * * ?",
+    "* * ? * ?",
+    "? * * * *",
+    "* * ?,1 * 1",
+    "* * * * L",
+    "* * * * 8L",
+    "* * * * 5#0",
+    "* * * * 5#6",
+    "* * * * FRI#L",
+    "* * * * 1-5#2",
+    "* * * * 5W",
+    "0 0 31W 2 *",
+    "0 0 30W FEB ?",
+    "0 0 0 30 2 MON",
+    "0 0 0 15W * SAT",
+    "0 0 0 8-31 * MON#1",
+    "0 0 0 L 4 5#4",
     "1,,2 * * * *",
     "1-2-3 * * * *",
     "-1 * * * *",
@@ -80,9 +115,16 @@ def test_faults_are_reported_by_field() -> None:
         ("0 0 */2 * FRI", [1, 15, 29]),
         ("0 0 13 * *", [13]),
         ("0 0 * * FRI", [1, 8, 15, 22, 29]),
+        ("0 0 ? * FRI", [1, 8, 15, 22, 29]),
+        ("0 0 L * FRIL", [29, 31]),
+        ("0 0 */2 * FRIL", [29]),
+        # Six fields: always both.
+        ("0 0 0 13 * FRI", []),
+        ("0 0 0 1-15 * FRI", [1, 8, 15]),
+        ("0 0 0 LW * FRI", [29]),
     ],
 )
-def test_days_follow_vixies_rule(expression: str, days: list[int]) -> None:
+def test_days_of_five_fields_follow_vixies_rule_and_those_of_six_match_both(expression: str, days: list[int]) -> None:
     found = islice(LocalTimes(expression, datetime(2026, 12, 31, 12)), 9)
     assert [each.day for each in found if each < datetime(2027, 2, 1)] == days
 

@@ -61,6 +61,7 @@ async def test_schedule_is_shown_as_put_with_what_is_to_come(world: World) -> No
         "revision": 1,
         "next": "2027-01-15T08:30:00.000Z",
         "last": None,
+        "reads_as": "at 09:30 on Monday to Friday, in Europe/Berlin",
     }
     again = await world.demo.get(URL)
     assert (again.json(), again.headers["etag"]) == (shown, answer.headers["etag"])
@@ -71,6 +72,44 @@ async def test_defaults_are_shown(world: World) -> None:
     shown = await put(world.demo)
     assert (shown["timezone"], shown["channel"], shown["catch_up"]) == ("UTC", "default", {"policy": "last", "within": "P1D"})
     assert {"every", "start", "end", "jitter"} & shown.keys() == set()
+
+
+async def test_answers_say_in_words_how_a_cron_was_read(world: World) -> None:
+    words = "at 18:00 on the last weekday of each month, in Europe/Berlin"
+    rule = {"cron": "0 18 LW * *", "timezone": "Europe/Berlin"}
+    assert (await put(world.demo, **rule))["reads_as"] == words
+    assert (await world.demo.get(URL)).json()["reads_as"] == words
+    [listed] = await world.demo.all(SCHEDULES_URL)
+    assert listed["reads_as"] == words
+    for method, url, body in (("GET", f"{URL}/preview?n=2", None), ("POST", f"{SCHEDULES_URL}/preview?n=2", rule)):
+        preview = (await world.demo.call(method, url, body)).json()
+        assert preview["reads_as"] == words
+        assert [each["local"][:16] for each in preview["items"]] == ["2027-01-29T18:00", "2027-02-26T18:00"]
+    every = await put(world.demo, "every", every="PT10M")
+    assert "reads_as" not in every and "reads_as" not in (await world.demo.get(f"{SCHEDULES_URL}/every/preview")).json()
+    assert (await world.demo.put(f"{SCHEDULES_URL}/other", rule | {"payload": 1, "reads_as": words})).status == 422
+
+
+async def test_six_fields_fire_on_their_second_and_match_both_day_fields(world: World) -> None:
+    shown = await put(world.demo, cron="*/20 * 8 15 1 FRI")
+    assert shown["next"] == "2027-01-15T08:00:20.000Z"
+    await world.run(65)
+    hits = [second for second in range(60) if world.receiver.of(f"tick:20270115T0800{second:02}Z")]
+    assert hits == [20, 40] and world.receiver.of("tick:20270115T080100Z")
+    assert (await put(world.demo, "thirteen", cron="0 0 0 13 * FRI"))["next"] == "2027-08-13T00:00:00.000Z"
+    assert (await put(world.demo, "either", cron="0 0 13 * FRI"))["next"] == "2027-01-22T00:00:00.000Z"
+
+
+async def test_preview_keeps_gap_and_fold_of_six_fields(world: World) -> None:
+    rule = {"cron": "15 30 2 L 3,10 SUN", "timezone": "Europe/Berlin", "start": "2032-01-01T00:00:00Z"}
+    found = (await world.demo.post(f"{SCHEDULES_URL}/preview?n=2", rule)).json()["items"]
+    assert [(each["local"][:19], each.get("reason")) for each in found] == [
+        ("2032-10-31T02:30:15", "fold"),
+        ("2038-10-31T02:30:15", "fold"),
+    ]
+    rule["cron"] = "15 30 2 28 3 SUNL"
+    found = (await world.demo.post(f"{SCHEDULES_URL}/preview?n=1", rule)).json()["items"]
+    assert [(each["local"][:19], each["reason"]) for each in found] == [("2032-03-28T03:00:00", "gap")]
 
 
 async def test_same_content_again_changes_nothing_and_other_content_makes_a_revision(world: World) -> None:
@@ -103,6 +142,10 @@ async def test_if_match_guards_what_was_seen_and_occurrences_do_not_disturb_it(w
     [
         ({"cron": "0 0 30 2 *"}, "/cron", "never fires"),
         ({"cron": "61 * * * *"}, "/cron", "minute: values are 0 to 59"),
+        ({"cron": "0 0 31W 2 *"}, "/cron", "never fires"),
+        ({"cron": "0 0 0 15W * SAT"}, "/cron", "never fires"),
+        ({"cron": "0 0 L-3 * *"}, "/cron", "or L, LW or 15W"),
+        ({"cron": "* * * * * * *"}, "/cron", "five fields"),
         ({"every": "PT1M"}, "", "exactly one of cron and every"),
         ({"cron": None}, "", "exactly one of cron and every"),
         ({"cron": None, "every": "PT0.5S"}, "/every", "whole seconds"),
@@ -440,7 +483,8 @@ async def test_preview_shows_times_and_why_they_are_odd(world: World) -> None:
         "items": [
             {"at": "2027-03-28T01:00:00.000Z", "local": "2027-03-28T03:00:00.000+02:00", "reason": "gap"},
             {"at": "2028-03-28T00:30:00.000Z", "local": "2028-03-28T02:30:00.000+02:00"},
-        ]
+        ],
+        "reads_as": "at 02:30 on day 28 of March, in Europe/Berlin",
     }
     await world.demo.post(f"{URL}/pause")
     assert len((await world.demo.get(f"{URL}/preview")).json()["items"]) == 10
@@ -451,7 +495,8 @@ async def test_preview_shows_times_and_why_they_are_odd(world: World) -> None:
 async def test_preview_of_a_nickname_is_in_utc_and_that_of_an_interval_has_no_zone(world: World) -> None:
     await put(world.demo, cron="@daily")
     assert (await world.demo.get(f"{URL}/preview?n=1")).json() == {
-        "items": [{"at": "2027-01-16T00:00:00.000Z", "local": "2027-01-16T00:00:00.000+00:00"}]
+        "items": [{"at": "2027-01-16T00:00:00.000Z", "local": "2027-01-16T00:00:00.000+00:00"}],
+        "reads_as": "at 00:00 every day, in UTC",
     }
     assert (await world.demo.get(URL)).json()["cron"] == "@daily"
     await put(world.demo, "beat", every="PT1H")

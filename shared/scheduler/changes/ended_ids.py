@@ -1,0 +1,45 @@
+"""A post of an event whose id belongs to a run that has ended without a delivery: it schedules nothing, unless the caller asks for more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core.errors import Problem
+from ...web.problem import conflict, not_found
+from ..ingest.admission import Admitted
+from ..model import OnConflict
+from ..queries.lookup import EventLookup
+from .verbs import Changes
+
+
+class EndedIds:
+    """Carries out `on_conflict`. One per process."""
+
+    def __init__(self, changes: Changes, lookup: EventLookup) -> None:
+        self._changes, self._lookup = changes, lookup
+
+    async def answered(self, tenant: str, made: Sequence[Admitted], wanted: OnConflict) -> list[Admitted]:
+        """Return the events of a post, those that are dead redriven if `wanted`.
+
+        Raises 409 `already-final` before it redrives any, if one has ended without a delivery and that is not accepted.
+        """
+        for each in made:
+            if each.ended and (wanted == "error" or (wanted == "redrive" and each.ended != "dead")):
+                raise conflict(
+                    "already-final", f"the event {each.id} exists and is {each.ended}: this request schedules nothing; use a new id"
+                )
+        if wanted != "redrive":
+            return list(made)
+        return [await self._redriven(tenant, each) if each.ended else each for each in made]
+
+    async def _redriven(self, tenant: str, dead: Admitted) -> Admitted:
+        try:
+            await self._changes.redrive_one(tenant, dead.id)
+        except Problem as refused:
+            # Another call has redriven it.
+            if refused.code != "not-dead":
+                raise
+        row = await self._lookup.event(tenant, dead.id)
+        if row is None:
+            raise not_found("event")
+        return Admitted(dead.id, row, False)
