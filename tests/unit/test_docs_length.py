@@ -25,6 +25,7 @@ NEW = frozenset(
         "docs/how-to/check-a-receiver.md",
         "docs/how-to/index.md",
         "docs/how-to/run-it-here.md",
+        "docs/how-to/send-any-request.md",
         "docs/reference/compatibility.md",
     }
 )
