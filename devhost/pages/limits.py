@@ -75,7 +75,7 @@ def bound(model: type[BaseModel], field: str, name: str) -> int:
 
 SECTIONS: Final[Mapping[str, tuple[LimitRow, ...]]] = {
     "Events: maximum size, delay and number": (
-        LimitRow("payload of an event", MAX_PAYLOAD, "bytes of JSON"),
+        LimitRow("payload of an event", MAX_PAYLOAD, "bytes"),
         LimitRow("members of an event", MAX_MEMBERS),
         LimitRow("levels of arrays and objects in a body or payload", MAX_DEPTH),
         LimitRow("an event without its payload", MAX_OUTSIDE, "bytes"),

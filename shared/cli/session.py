@@ -223,18 +223,33 @@ def usage_errors(where: str) -> Iterator[None]:
         raise CommandFailed(str(wrong), where=where, status=Exit.USAGE) from None
 
 
-def parse_json_option(text: str, where: str) -> Any:
-    """Return the document an option gives: JSON, @FILE, or @- for standard input. Raises `CommandFailed`."""
+def read_option(text: str, where: str) -> bytes:
+    """Return the bytes an option gives: its text, @FILE, or @- for standard input. Raises `CommandFailed`."""
     import sys
     from pathlib import Path
 
+    if not text.startswith("@"):
+        return text.encode(errors="surrogateescape")
     try:
-        if text.startswith("@"):
-            # Some editors write a byte order mark first.
-            text = (sys.stdin.buffer.read() if text == "@-" else Path(text[1:]).read_bytes()).decode("utf-8-sig")
-        return parse_sendable(text)
+        return sys.stdin.buffer.read() if text == "@-" else Path(text[1:]).read_bytes()
     except OSError as wrong:
         raise CommandFailed(f"the file cannot be read: {wrong.strerror}", where=where, status=Exit.USAGE) from None
+
+
+def parse_payload(text: str | None, content_type: str | None) -> Any:
+    """Return the payload that `--payload` gives: a JSON document, by default `{}`, or bytes with a content type. Raises `CommandFailed`."""
+    if content_type is None:
+        return parse_json_option("{}" if text is None else text, "--payload")
+    if text is None:
+        raise CommandFailed("--content-type needs --payload", where="--content-type", advice="Add --payload @FILE.", status=Exit.USAGE)
+    return read_option(text, "--payload")
+
+
+def parse_json_option(text: str, where: str) -> Any:
+    """Return the document an option gives: JSON, @FILE, or @- for standard input. Raises `CommandFailed`."""
+    try:
+        # Some editors write a byte order mark first.
+        return parse_sendable(read_option(text, where).decode("utf-8-sig") if text.startswith("@") else text)
     except ValueError as wrong:
         advice = """Give JSON such as '{"order": 17}'. A text needs its own quotes: '"hello"'. @FILE reads a file."""
         raise CommandFailed(f"this is not JSON: {wrong}", where=where, advice=advice, status=Exit.USAGE) from None

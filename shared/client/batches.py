@@ -52,10 +52,10 @@ def encode_events(events: Iterable[NewEvent], *, make_ids: bool) -> Iterator[Enc
     """Yield the events as JSON lines. TypeError and ValueError for a malformed event give its position."""
     for index, event in enumerate(events):
         try:
-            if not isinstance(event, Mapping) or "payload" not in event:
+            if not isinstance(event, Mapping) or ("payload" not in event and not calls.may_lack_payload(event)):
                 raise TypeError("an event is a mapping with a payload")
             options = cast(EventOptions, {name: value for name, value in event.items() if name not in ("payload", "channels")})
-            document = calls.event_document(event["payload"], options, make_id=make_ids, channels=event.get("channels"))
+            document = calls.event_document(event.get("payload"), options, make_id=make_ids, channels=event.get("channels"))
             yield EncodedEvent(index, calls.encode(document), "id" in document, len(document.get("channels") or (1,)))
         except (TypeError, ValueError) as wrong:
             wrong.add_note(f"event {index} of the batch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import re
@@ -72,20 +73,42 @@ def new_id() -> str:
 
 
 def event_document(payload: Any, options: EventOptions, *, make_id: bool, channels: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the event as the API takes it. channels: of a fan-out.
+    """Return the event as the API takes it. channels: of a fan-out. payload: None with a method that needs no body means no body.
 
     Raises TypeError for an unknown option, ValueError for a time without a time zone and unless exactly one of due and delay is given.
     """
     if unknown := options.keys() - _OPTIONS:
         raise TypeError(f"no such option: {', '.join(sorted(unknown))}")
     document = to_json_fields(**options)
+    if "expires" in options and options["expires"] is None:
+        # Null is another value than none: the event never lapses, whatever its tenant's settings say.
+        document["expires"] = None
     if ("due" in document) == ("delay" in document):
         raise ValueError("give exactly one of due and delay")
     if make_id and not {"id", "collapse"} & document.keys() and document.get("durability") != "fast":
         document["id"] = new_id()
     if channels is not None:
         document["channels"] = list(channels)
-    return {**document, "payload": payload}
+    if payload is None and may_lack_payload(options):
+        return document
+    return {**document, "payload": sent_payload(payload, document)}
+
+
+def sent_payload(payload: Any, given: Mapping[str, Any]) -> Any:
+    """Return the payload as the API takes it: the base64 of bytes, any other as it is. given: the other members.
+
+    Raises TypeError for bytes without a content type.
+    """
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        return payload
+    if given.get("content_type") is None:
+        raise TypeError("a payload of bytes needs content_type, such as text/xml")
+    return base64.b64encode(payload).decode()
+
+
+def may_lack_payload(options: EventOptions) -> bool:
+    """Return True if the event's requests may have no body."""
+    return options.get("target", {}).get("method") in ("GET", "DELETE")
 
 
 def schedule(payload: Any, **options: Unpack[EventOptions]) -> ApiCall[Event]:
@@ -187,7 +210,7 @@ def _read_cancelled(reply: ApiReply) -> None:
 def _changes(changes: Mapping[str, Any]) -> bytes:
     if not changes:
         raise ValueError("name at least one field to change")
-    payload = {"payload": changes["payload"]} if "payload" in changes else {}
+    payload = {"payload": sent_payload(changes["payload"], changes)} if "payload" in changes else {}
     return encode({name: to_json_value(name, value) for name, value in changes.items() if name != "payload"} | payload)
 
 
@@ -267,7 +290,7 @@ def load(since: datetime | None, until: datetime | None) -> ApiCall[tuple[Minute
 def put_schedule(id: str, payload: Any, if_match: str | None, options: ScheduleOptions) -> ApiCall[Schedule]:
     if unknown := options.keys() - _RECURRENCE:
         raise TypeError(f"no such option: {', '.join(sorted(unknown))}")
-    body = encode({**to_json_fields(**options), "payload": payload})
+    body = encode({**to_json_fields(**options), "payload": sent_payload(payload, options)})
     repeatable = if_match is None
     return ApiCall("PUT", f"schedules/{_name(id)}", ONE_SCHEDULE, body=body, headers=match_header(if_match), repeatable=repeatable)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
-from typing import Any, Literal, Required, TypedDict
+from typing import Any, Literal, TypedDict
 
 from ..core.clock import to_millis, to_text
 from ..core.durations import format_duration
@@ -40,7 +40,8 @@ class TargetOptions(TypedDict, total=False):
     """Appended to the path of the channel's URL, such as `/orders/17`. At most 512 characters."""
     query: Mapping[str, str]
     """At most 16 parameters."""
-    method: Literal["POST", "PUT", "PATCH"]
+    method: Literal["POST", "PUT", "PATCH", "GET", "DELETE"]
+    """Default: POST. GET has no body: its event's payload is None. With DELETE, None means no body."""
     headers: Mapping[str, str]
     """At most 16. They are no place for secrets: reading the event shows them."""
 
@@ -56,13 +57,17 @@ class EventOptions(TypedDict, total=False):
     """Your id for the event: 1 to 200 characters of `A-Z a-z 0-9 _ - : @ ~`. The same id and content again is the same event."""
     channel: str
     """Channel to deliver to. Default: `default`."""
-    expires: timedelta
-    """Time after `due` at which the event lapses if it was not delivered."""
+    expires: timedelta | None
+    """Time after `due` at which the event lapses if it was not delivered. Default: as its tenant says. None: never."""
     flex: timedelta
     """Window after `due` within which the event may be delivered, to spread many events."""
     durability: Literal["fast", "standard", "mirrored"]
     """The durability: the way in which the event is stored before the service acknowledges it."""
     retry: RetryOptions
+    timeout: timedelta
+    """Longest time of an attempt, instead of the channel's own: 0.1 s to 60 s. Http and fleet channels only."""
+    content_type: str
+    """Sends the payload, which is then bytes or the text of their base64, with this type instead of as JSON."""
     labels: Mapping[str, str]
     ordering_key: str
     """Events with the same key share the channel's limits per key, such as the order of their due times. 1 to 128 characters."""
@@ -82,7 +87,8 @@ class EventOptions(TypedDict, total=False):
 class NewEvent(EventOptions, total=False):
     """An event of a batch."""
 
-    payload: Required[Any]
+    payload: Any
+    """Needed, but for the methods GET and DELETE."""
     channels: Sequence[str]
     """Instead of `channel`: 2 to 10 channels, each of which gets an event. Its `BatchLine` names the fan-out."""
 
@@ -189,11 +195,16 @@ class Event:
     created: datetime
     channel: str | None = None
     payload: Any = None
-    """None while the event is queued, like `channel` and `attempts`."""
+    """None while the event is queued, like `channel` and `attempts`, and for an event whose request has no body.
+
+    With a `content_type`, the text of the bytes' base64.
+    """
+    content_type: str | None = None
     expires: timedelta | None = None
     flex: timedelta | None = None
     durability: str = "standard"
     retry: EventRetry | None = None
+    timeout: timedelta | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     ordering_key: str | None = None
     fanout: str | None = None
@@ -369,6 +380,8 @@ class Sizes:
     batch_events: int
     event_bytes: int
     payload_bytes: int
+    expires: timedelta | None = None
+    """`expires` of events that leave it out; None: they never lapse."""
 
 
 @answer
@@ -422,6 +435,9 @@ class Schedule:
     """The channels to which each occurrence fans out, instead of `channel`."""
     on_delivered: str | None = None
     on_dead: str | None = None
+    retry: EventRetry | None = None
+    timeout: timedelta | None = None
+    content_type: str | None = None
     payload: Any = None
     paused: bool = False
     next: datetime | None = None
@@ -459,6 +475,10 @@ class ScheduleOptions(TypedDict, total=False):
     channel: str
     channels: Sequence[str]
     """Instead of `channel`: each occurrence is a fan-out to these 2 to 10 channels."""
+    retry: RetryOptions
+    timeout: timedelta
+    content_type: str
+    """As of an event."""
     on_delivered: str
     """Channel that gets a callback of each occurrence that was delivered."""
     on_dead: str
@@ -534,7 +554,7 @@ _TIMES = frozenset({"due", "start", "end", "from", "to"})
 _DURATIONS = frozenset(
     {
         *("later", "earlier"),
-        *("delay", "expires", "flex", "collapse", "every", "jitter"),
+        *("delay", "expires", "flex", "collapse", "every", "jitter", "timeout"),
         *("retry.first", "retry.max", "retry.within", "retry.schedule", "catch_up.within"),
     }
 )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CLOCK: ContextVar[Clock] = ContextVar("tocsin_receiver_clock")
 """The clock that signatures are checked with. The test kit sets it, because its clock is months ahead."""
+_JSON = "application/json"
 _SYSTEM = SystemClock()
 _SOURCE = re.compile(r"/tenants/([^/]+)/channels/([^/]+)")
 
@@ -43,9 +44,11 @@ class Delivery:
     tenant: str
     channel: str
     payload: Any
-    """The payload, decoded from JSON."""
+    """The payload, decoded from JSON; None for a request without a body (methods GET and DELETE). For another `content_type`: the bytes."""
     body: bytes = field(repr=False)
     """The payload's bytes as they arrived."""
+    content_type: str = "application/json"
+    """The type of the body. It is not signed."""
     work: Work | None = None
     """The way to complete the event later; None unless the channel allows long work. Its headers are not signed: see `Work.at`."""
 
@@ -86,6 +89,7 @@ def _read(headers: Mapping[str, str], body: bytes) -> Delivery:
         raise ValueError
     if source is None:
         raise ValueError
+    content_type = headers.get("content-type", _JSON)
     return Delivery(
         id=id,
         due=to_datetime(parse_time(headers["ce-tocsindue"])),
@@ -94,10 +98,17 @@ def _read(headers: Mapping[str, str], body: bytes) -> Delivery:
         late=timedelta(milliseconds=int(headers["ce-tocsinlatems"])),
         tenant=source[1],
         channel=source[2],
-        payload=read_json(body),
+        payload=_payload(body, content_type),
         body=body,
         work=_work(headers),
+        content_type=content_type,
     )
+
+
+def _payload(body: bytes, content_type: str) -> Any:
+    if content_type.partition(";")[0].strip().lower() not in ("", _JSON):
+        return body
+    return read_json(body) if body else None
 
 
 def _work(headers: Mapping[str, str]) -> Work | None:

@@ -20,7 +20,7 @@ from ..core.answered_hosts import AnsweredHosts, is_loopback
 from ..core.errors import TocsinError
 from .api import LocalApi
 from .http_requests import FRAMING, body_length, joined_headers, make_request, read_body, refusal
-from .receiver import ReceivedDeliveries
+from .receiver import ReceivedDeliveries, reads_page
 
 MAX_BODY: Final = 17_000_000
 """Largest body in bytes, a little more than the largest batch."""
@@ -168,7 +168,7 @@ class LocalServer:
         """
         if not self._key:
             return None
-        if request.method in ("GET", "HEAD"):
+        if reads_page(request):
             if hmac.compare_digest(_password(request).encode(), self._key.encode()):
                 return None
             ask = {"www-authenticate": 'Basic realm="The key of tenant demo as password, any user"'}

@@ -56,7 +56,7 @@ class ReceivedDeliveries:
     async def answer(self, request: web.BaseRequest, path: str, base: str) -> web.Response:
         """Answer a request. path: the rest of the path after the receiver's own, '' or with a leading slash. base: path of the
         page's files."""
-        if request.method in ("GET", "HEAD"):
+        if reads_page(request):
             return self._shown(request, path.removeprefix("/"), base)
         if "Origin" in request.headers:
             # A web page in the user's browser could send this request. Deliveries have no `Origin`.
@@ -110,6 +110,14 @@ class ReceivedDeliveries:
         if self._text is None:
             self._text = json.dumps(list(self.deliveries), indent=2).encode() + b"\n"
         return self._text
+
+
+def reads_page(request: web.BaseRequest) -> bool:
+    """Return True for a request that reads the page or its files.
+
+    A GET with the header `ce-id` is the delivery of an event whose target names that method. No page of another site can send it.
+    """
+    return request.method in ("GET", "HEAD") and "ce-id" not in request.headers
 
 
 def one_line(body: str) -> str:

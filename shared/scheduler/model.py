@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from ..core.clock import Millis
 from ..core.durations import MAX_TIME
 from ..core.label_text import parse_labels
-from ..delivery.channels.event_target import EventTarget
+from ..delivery.channels.content import ContentType
+from ..delivery.channels.event_target import NO_PAYLOAD, EventTarget
+from ..delivery.channels.model import LEAST_TIMEOUT, LONGEST_TIMEOUT
 from ..delivery.flow.rules import HoldReason
 from ..delivery.notices import NoticeKind
 from ..tenants.model import Durability, LabelName, Pauses, refuse_two_kinds
@@ -95,6 +98,10 @@ class RetryIn(Strict):
         return self
 
 
+AttemptTime = Annotated[Duration, Field(ge=LEAST_TIMEOUT, le=LONGEST_TIMEOUT)]
+"""The longest time that an attempt may take, with the bounds of a channel's own."""
+
+
 def _distinct(channels: list[str]) -> list[str]:
     if len(set(channels)) < len(channels):
         raise ValueError("must be different channels")
@@ -105,24 +112,33 @@ Channels = Annotated[list[Name], Field(min_length=2, max_length=MOST_CHANNELS), 
 """The channels of a fan-out, as sent: their order means nothing."""
 
 
+_ABSENT = object()
+"""Stands for a payload that was not given: null is one."""
+
+
 class EventIn(Strict):
     """An event to be scheduled, with exactly one of `due` and `delay`."""
 
     id: ClientId | None = Field(None, description="Chosen by the client. The same id with the same content answers 200.")
     due: Time | None = Field(None, description="When to deliver. An event with a past time is delivered at once.")
     delay: Duration | None = Field(None, description="Deliver this long after the request is accepted.")
-    payload: Any = Field(description="Any JSON. It is delivered byte for byte as sent.")
     channel: Name = "default"
     channels: Channels | None = Field(
         None, description="Instead of `channel`: one event for each of these channels, all stored or none acknowledged."
     )
-    expires: Duration | None = Field(None, description="The event lapses if it is not delivered within this time after `due`.")
+    expires: Duration | None = Field(
+        None,
+        description="The event lapses if it is not delivered within this time after `due`. Left out: as its tenant says; null: never.",
+    )
     flex: Flex | None = Field(
         None,
         description="Deliver anywhere in [due, due + flex), at a time that follows from the id. At most P30D, and no more than expires.",
     )
     durability: Durability | None = Field(None, description="How safely the event is stored before the answer; at least the tenant's own.")
     retry: RetryIn | None = None
+    timeout: AttemptTime | None = Field(
+        None, description="Http and fleet channels only: the longest time that an attempt may take, instead of the channel's own."
+    )
     labels: dict[LabelName, LabelText] | None = Field(None, max_length=32)
     ordering_key: OrderingKey | None = Field(None, description="Events with the same key share the channel's limits per key (`per_key`).")
     collapse: Duration | None = Field(
@@ -134,6 +150,11 @@ class EventIn(Strict):
         "the header tocsin-conflict; nothing is scheduled. error: 409. redrive: deliver it again if it is dead. Not in batches.",
     )
     target: EventTarget | None = Field(None, description="Http channels only: a path, query, method and headers of this event.")
+    payload: Any = Field(
+        default_factory=lambda: _ABSENT,
+        validate_default=True,
+        description="Any JSON. It is delivered byte for byte as sent. Needed, but for the methods GET, which has none, and DELETE.",
+    )
     on_delivered: Name | None = Field(None, description="Channel that gets a callback, an event with the outcome, after a delivery.")
     on_dead: Name | None = Field(None, description="Channel that gets a callback if this event ends without a delivery: dead or lapsed.")
 
@@ -141,6 +162,8 @@ class EventIn(Strict):
     def _one_time(self) -> Self:
         if (self.due is None) == (self.delay is None):
             raise ValueError("give exactly one of due and delay")
+        if self.content_type is not None and "payload" not in self.model_fields_set:
+            raise ValueError("content_type is for events with a payload; leave it out, or give a payload")
         if self.collapse is not None and (self.id is None or self.flex is not None):
             raise ValueError("collapse needs an id, and excludes flex")
         if self.on_conflict != "keep" and (self.id is None or self.collapse is not None):
@@ -151,6 +174,31 @@ class EventIn(Strict):
             if self.id is not None and len(self.id) > MOST_FANOUT_ID:
                 raise ValueError(f"with channels, the id has at most {MOST_FANOUT_ID} characters")
         return self
+
+    content_type: ContentType | None = Field(
+        None, description="Sends the bytes of which `payload` is the base64, with this type, instead of the payload as JSON."
+    )
+
+    @field_validator("content_type")
+    @classmethod
+    def _described(cls, content_type: str | None, info: ValidationInfo) -> str | None:
+        target = info.data.get("target")
+        if content_type is not None and target is not None and target.payload == "refused":
+            raise ValueError("is for events with a payload; leave it out")
+        return content_type
+
+    @field_validator("payload")
+    @classmethod
+    def _carried(cls, payload: Any, info: ValidationInfo) -> Any:
+        target = info.data.get("target")
+        part = "needed" if target is None else target.payload
+        if payload is _ABSENT:
+            if part == "needed" and "target" in info.data:
+                raise PydanticCustomError("missing", "Field required")
+            return None
+        if part == "refused":
+            raise ValueError(NO_PAYLOAD)
+        return payload
 
     @field_validator("collapse")
     @classmethod
@@ -184,8 +232,11 @@ class EventPatch(Strict):
     due: Time | None = None
     delay: Duration | None = None
     payload: Any = None
+    content_type: ContentType | None = Field(None, description="Null: the payload is sent as JSON.", json_schema_extra=removable)
     channel: Name | None = None
-    expires: Duration | None = Field(None, json_schema_extra=removable)
+    expires: Duration | None = Field(None, description="Null: it never lapses.", json_schema_extra=removable)
+    retry: RetryIn | None = Field(None, description="Replaces all of it. Null: its tenant's policy.", json_schema_extra=removable)
+    timeout: AttemptTime | None = Field(None, description="Null: the channel's own.", json_schema_extra=removable)
     target: EventTarget | None = Field(None, description="Null: the channel's own URL and POST again.", json_schema_extra=removable)
     on_delivered: Name | None = Field(None, description="Null: no callback after a delivery.", json_schema_extra=removable)
     on_dead: Name | None = Field(None, description="Null: no callback if the event is dead or lapsed.", json_schema_extra=removable)
@@ -269,11 +320,13 @@ class EventOut(Strict):
         None, description="Missing while queued, like payload and attempts. Channel and payload stay missing if it was cancelled then."
     )
     payload: Any = None
+    content_type: Maybe[str] = Field(None, description="The type of the bytes of which the payload is the base64. Missing for JSON.")
     durability: Maybe[Durability] = Field(None, description="Missing if standard.")
     expires: Maybe[Duration] = None
     flex: Maybe[Duration] = None
     planned: Maybe[Stamp] = Field(None, description="With flex: the planned time in the window. Lateness counts from here.")
     retry: Maybe[RetryIn] = None
+    timeout: Maybe[Duration] = None
     labels: Maybe[dict[str, str]] = None
     ordering_key: Maybe[str] = None
     fanout: Maybe[str] = Field(None, description="The id of the fan-out that the event is one of.")
@@ -340,6 +393,7 @@ class SizesOut(Strict):
     batch_events: int = Field(description="Most events in a batch, counted likewise.")
     event_bytes: int = Field(description="Largest event, as JSON.")
     payload_bytes: int = Field(description="Largest payload of an event to an http channel; some kinds of channels take less.")
+    expires: Maybe[Duration] = Field(None, description="`expires` of events that leave it out; missing: they never lapse.")
 
 
 class BatchOut(Strict):

@@ -23,7 +23,9 @@ from .timings import CHANGES_FOR
 
 RECEIVED: Final = "received"
 """Property of an event row: JSON list of receipts with the members that each has changed last, the latest write last. Absent: none."""
-MEMBERS: Final = frozenset({"due", "payload", "channel", "expires", "target", "on_delivered", "on_dead"})
+MEMBERS: Final = frozenset(
+    {"due", "payload", "content_type", "channel", "expires", "retry", "timeout", "target", "on_delivered", "on_dead"}
+)
 """The members of an event that a change may set."""
 FIRED: Final = frozenset({"due"})
 """The members of an event that `fire` sets."""

@@ -20,6 +20,8 @@ import orjson
 from ..core.clock import Millis, to_text
 from ..core.durations import format_duration
 from ..delivery.channels.answer_heads import AnswerHead
+from ..delivery.channels.content import JSON, bytes_of
+from ..delivery.channels.content import STORED as CONTENT_TYPE
 from ..delivery.channels.event_target import STORED as TARGET
 from ..storage.ports import Props, Row
 from ..tenants.model import Durability
@@ -33,10 +35,12 @@ from .rules import GOING, NEVER, asked_due
 from .work_rows import noted_work, shown_work, work_of
 
 if TYPE_CHECKING:
-    from .model import EventIn
+    from .model import EventIn, RetryIn
 
 COLLAPSE, FIRST = "collapse", "first"
 """Properties of an event that collapses: the longest delay, and when the first event that it stands for was accepted."""
+TIMEOUT = "timeout"
+"""Property of an event row: the longest time of an attempt. Missing, or 0 after a change, for an event that has its channel's."""
 FANOUT, CHANNELS = "fanout", "channels"
 """Properties of an event of a fan-out: the fan-out's id; and of its first event, the names of all channels with commas between them."""
 CHUNK = 16_000
@@ -102,10 +106,37 @@ def body_of(props: Mapping[str, Any]) -> bytes:
     return text.encode()
 
 
+def content_of(props: Mapping[str, Any]) -> tuple[bytes, str]:
+    """Return the body to deliver, and its type. Raises ValueError if the payload does not stand for bytes although it has a type."""
+    body, kind = body_of(props), props.get(CONTENT_TYPE)
+    return (bytes_of(body), str(kind)) if kind else (body, JSON)
+
+
 def encoded_size(*texts: bytes) -> int:
     """Estimate the bytes of a row with these texts in a batch: JSON inside JSON escapes quotes, backslashes and unusual line breaks."""
     text = b"".join(texts)
     return OVERHEAD + len(text) + text.count(b'"') + text.count(b"\\") + 3 * text.count(b"\xe2\x80")
+
+
+_LONG = ("labels", "pauses", KEY, TARGET, CONTENT_TYPE)
+"""Properties of an event, beside its payload, that may be long."""
+
+
+def row_size(body: bytes, props: Mapping[str, Any]) -> int:
+    """Estimate the bytes of an event's row with this payload; see `encoded_size`."""
+    return encoded_size(body, *(str(props.get(name, "")).encode() for name in _LONG))
+
+
+def retry_props(retry: RetryIn | None) -> Props:
+    """Return the properties of an event's own retry policy; None: those of an event that loses it."""
+    if retry is None:
+        return {"retry": "", "pauses": ""}
+    given = {name: value for name, value in retry if value is not None and name != "schedule"}
+    if retry.schedule is None:
+        return {"retry": orjson.dumps(given).decode()}
+    # The pauses are a property of their own, because each member of `retry` is shown as a duration.
+    props: Props = {"retry": orjson.dumps(given).decode()} if given else {}
+    return {**props, "pauses": orjson.dumps(retry.schedule).decode()}
 
 
 def content_hash(event: EventIn, body: bytes) -> str:
@@ -123,9 +154,9 @@ def content_hash(event: EventIn, body: bytes) -> str:
 def canonical_json(body: bytes) -> bytes:
     """Return the same bytes for the same JSON value in any layout. Numbers are compared to their last digit.
 
-    A payload of more than `MOST_VALUES` is returned as it is.
+    A payload of more than `MOST_VALUES`, and none at all, is returned as it is.
     """
-    if sum(map(body.count, (b",", b":", b"[", b"{"))) > MOST_VALUES:
+    if not body or sum(map(body.count, (b",", b":", b"[", b"{"))) > MOST_VALUES:
         return body
     if _LONG_NUMBER.search(body):
         return orjson.dumps(json.loads(body, parse_int=_number, parse_float=_number), option=orjson.OPT_SORT_KEYS)
@@ -161,22 +192,18 @@ def new_event(
     """
     due = (event.due if event.due is not None else (now if since is None else since) + (event.delay or 0)) + shift
     labels = orjson.dumps(event.labels) if event.labels else b""
-    pauses = orjson.dumps(event.retry.schedule) if event.retry is not None and event.retry.schedule is not None else b""
-    key = event.ordering_key.encode() if event.ordering_key is not None else b""
     target = event.target.stored() if event.target is not None else ""
-    size = encoded_size(body, labels + pauses + key, target.encode())
-    props: Props = {"state": "scheduled", "due": due, "created": now, "channel": event.channel, "size": size, **body_props(body)}
+    props: Props = {"state": "scheduled", "due": due, "created": now, "channel": event.channel, "size": 0, **body_props(body)}
     if event.expires is not None:
         props["expires"] = event.expires
     if event.flex:
         props["flex"], props["shift"] = event.flex, shift
     if event.retry is not None:
-        given = {name: value for name, value in event.retry if value is not None and name != "schedule"}
-        if given or not pauses:
-            props["retry"] = orjson.dumps(given).decode()
-    if pauses:
-        # A property of its own, because each member of `retry` is shown as a duration.
-        props["pauses"] = pauses.decode()
+        props |= retry_props(event.retry)
+    if event.timeout is not None:
+        props[TIMEOUT] = event.timeout
+    if event.content_type is not None:
+        props[CONTENT_TYPE] = event.content_type
     if event.labels:
         props["labels"] = labels.decode()
     if event.collapse is not None:
@@ -190,6 +217,7 @@ def new_event(
         props |= callbacks_props(event.on_delivered, event.on_dead)
     if durability != "standard":
         props["durability"] = durability
+    size = props["size"] = row_size(body, props)
     if event.id is None:
         return EventToStore(props, due, size, durability=durability)
     props["id"] = event.id
@@ -246,7 +274,10 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
     if props["channel"]:
         # Both are unknown for an event that was cancelled before it was stored.
         shown["channel"] = props["channel"]
-        shown["payload"] = orjson.Fragment(body_of(props))
+        if body := body_of(props):
+            shown["payload"] = orjson.Fragment(body)
+        if props.get(CONTENT_TYPE):
+            shown["content_type"] = props[CONTENT_TYPE]
     shown["attempts"] = attempt_history.attempts_for_api(props, answers)
     if "durability" in props:
         shown["durability"] = props["durability"]
@@ -260,6 +291,8 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
         shown["retry"] = {name: value if name == "attempts" else format_duration(value) for name, value in given.items()}
     if props.get("pauses"):
         shown["retry"] = {**shown.get("retry", {}), "schedule": [format_duration(value) for value in orjson.loads(str(props["pauses"]))]}
+    if props.get(TIMEOUT):
+        shown["timeout"] = format_duration(int(props[TIMEOUT]))
     if "labels" in props:
         shown["labels"] = orjson.Fragment(str(props["labels"]))
     if COLLAPSE in props:

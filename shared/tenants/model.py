@@ -160,6 +160,11 @@ class Tenant(Strict):
         None, description="Durability of events that name none, and the least durability; null: standard."
     )
     retry: Retry = Field(default_factory=Retry)
+    expires: Maybe[Annotated[Duration, Field(ge=1000)]] = Field(
+        None,
+        description="`expires` of new events that leave it out, counted from the end of their flexible window. Not for occurrences of "
+        "schedules, callbacks, and other events that the service makes.",
+    )
     limits: Limits = Field(default_factory=Limits)
     searchable: list[LabelName] = Field(
         default_factory=list,

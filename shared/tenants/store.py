@@ -384,7 +384,9 @@ class TenantDirectory:
 
 def shown(home: Home) -> TenantOut:
     """Return the tenant as the API shows it."""
-    return TenantOut(name=home.name, uid=home.uid, created=home.created, **home.spec.__dict__ | {"retry": home.spec.retry.filled()})
+    # The settings are valid as they are: a duration is a text only outside.
+    settings = home.spec.__dict__ | {"retry": home.spec.retry.filled()}
+    return TenantOut.model_construct(name=home.name, uid=home.uid, created=home.created, **settings)
 
 
 def log_limits(tenant: str, before: Tenant, after: Tenant) -> None:

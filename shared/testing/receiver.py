@@ -11,6 +11,7 @@ from pydantic_core import from_json
 from ..client.receiving import Delivery
 from ..core.clock import to_datetime
 from ..delivery.channels import fake, ports
+from ..delivery.channels.content import JSON
 from ..delivery.channels.ports import Verdict
 
 type ReceiverAnswer = Verdict | Callable[[Delivery], Verdict | Awaitable[Verdict]]
@@ -32,7 +33,7 @@ class Received(NamedTuple):
 
     @property
     def payload(self) -> Any:
-        """The payload, decoded from JSON."""
+        """The payload, decoded from JSON; None for a request without one."""
         return self.delivery.payload
 
 
@@ -91,8 +92,9 @@ def _client_delivery(target: ports.Target, delivery: ports.OutgoingDelivery) -> 
         late=timedelta(milliseconds=delivery.late_ms),
         tenant=target.tenant,
         channel=target.name,
-        payload=from_json(delivery.body),
+        payload=delivery.body if delivery.content_type != JSON else from_json(delivery.body) if delivery.body else None,
         body=delivery.body,
+        content_type=delivery.content_type,
     )
 
 

@@ -26,6 +26,7 @@ NEW = frozenset(
         "docs/how-to/days-of-the-month.md",
         "docs/how-to/index.md",
         "docs/how-to/run-it-here.md",
+        "docs/how-to/send-any-request.md",
         "docs/reference/compatibility.md",
     }
 )

@@ -14,8 +14,13 @@ export interface Delivery<Payload = unknown> {
   lateMs: number;
   tenant: string;
   channel: string;
-  /** The payload, decoded from JSON. Its type is a promise of yours, which nothing checks. */
+  /**
+   * The payload, decoded from JSON; undefined for a request without a body, and the bytes for another `contentType`. Its type is a promise of
+   * yours, which nothing checks.
+   */
   payload: Payload;
+  /** The type of the body. It is not signed. */
+  contentType: string;
   /** The payload's bytes as they arrived: JSON.parse rounds numbers beyond 2^53. */
   body: Uint8Array;
   /** The way to complete the event later; undefined unless the channel allows long work. */
@@ -34,6 +39,7 @@ export type DeliveryHeaders = Headers | Readonly<Record<string, string | readonl
 
 /** A sender needs two signatures; a stranger must not buy more of our time. */
 const MOST_SIGNATURES = 16;
+const JSON_TYPE = "application/json";
 const SIGNATURE = /^[A-Za-z0-9+/]{43}=$/;
 const SOURCE = /^\/tenants\/([^/]+)\/channels\/([^/]+)$/;
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/;
@@ -121,14 +127,18 @@ function read<Payload>(headers: ReadonlyMap<string, string>, signedId: string, b
   const same = headers.get("ce-id") === signedId;
   if (!same || !tenant || !channel || !due || !fired || attempt === undefined || lateMs === undefined)
     throw new BadDelivery("the request is signed but is not a Tocsin delivery: a ce- header is missing or malformed");
-  const payload = payloadOf<Payload>(body);
-  const delivery: Delivery<Payload> = { id: signedId, due, fired, attempt, lateMs, tenant, channel, payload, body };
+  const contentType = headers.get("content-type") ?? JSON_TYPE;
+  const payload = payloadOf<Payload>(body, contentType);
+  const delivery: Delivery<Payload> = { id: signedId, due, fired, attempt, lateMs, tenant, channel, payload, contentType, body };
   const [url, token] = [headers.get("tocsin-completion-url"), headers.get("tocsin-completion-token")];
   if (url && token) delivery.work = new Work(url, token, whole(headers.get("tocsin-completion-within")) ?? 0);
   return delivery;
 }
 
-function payloadOf<Payload>(body: Uint8Array<ArrayBuffer>): Payload {
+function payloadOf<Payload>(body: Uint8Array<ArrayBuffer>, contentType: string): Payload {
+  if (!["", JSON_TYPE].includes((contentType.split(";")[0] ?? "").trim().toLowerCase())) return body as Payload;
+  // Requests of the methods GET and DELETE may have none.
+  if (body.length === 0) return undefined as Payload;
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body)) as Payload;
   } catch {

@@ -1291,14 +1291,12 @@ export interface components {
              * @example PT30S
              */
             delay?: string;
-            /** @description Any JSON. It is delivered byte for byte as sent. */
-            payload: unknown;
             /** @description Default: `default`. */
             channel?: string;
             /** @description Instead of `channel`: one event for each of these channels, all stored or none acknowledged. */
             channels?: string[];
             /**
-             * @description The event lapses if it is not delivered within this time after `due`.
+             * @description The event lapses if it is not delivered within this time after `due`. Left out: as its tenant says; null: never.
              * @example PT30S
              */
             expires?: string;
@@ -1313,6 +1311,11 @@ export interface components {
              */
             durability?: "fast" | "standard" | "mirrored";
             retry?: components["schemas"]["RetryIn"];
+            /**
+             * @description Http and fleet channels only: the longest time that an attempt may take, instead of the channel's own.
+             * @example PT30S
+             */
+            timeout?: string;
             labels?: {
                 [key: string]: string;
             };
@@ -1327,10 +1330,14 @@ export interface components {
             on_conflict?: components["schemas"]["OnConflict"];
             /** @description Http channels only: a path, query, method and headers of this event. */
             target?: components["schemas"]["EventTarget"];
+            /** @description Any JSON. It is delivered byte for byte as sent. Needed, but for the methods GET, which has none, and DELETE. */
+            payload?: unknown;
             /** @description Channel that gets a callback, an event with the outcome, after a delivery. */
             on_delivered?: string;
             /** @description Channel that gets a callback if this event ends without a delivery: dead or lapsed. */
             on_dead?: string;
+            /** @description Sends the bytes of which `payload` is the base64, with this type, instead of the payload as JSON. */
+            content_type?: string;
         };
         /** @description A page of events. Their order is undefined across shards. */
         EventList: {
@@ -1357,6 +1364,8 @@ export interface components {
             /** @description Missing while queued, like payload and attempts. Channel and payload stay missing if it was cancelled then. */
             channel?: string;
             payload?: unknown;
+            /** @description The type of the bytes of which the payload is the base64. Missing for JSON. */
+            content_type?: string;
             /**
              * @description Missing if standard.
              * @enum {string}
@@ -1373,6 +1382,8 @@ export interface components {
              */
             planned?: string;
             retry?: components["schemas"]["RetryIn"];
+            /** @example PT30S */
+            timeout?: string;
             labels?: {
                 [key: string]: string;
             };
@@ -1422,8 +1433,15 @@ export interface components {
             /** @example PT30S */
             delay?: string;
             payload?: unknown;
+            /** @description Null: the payload is sent as JSON. */
+            content_type?: string | null;
             channel?: string;
+            /** @description Null: it never lapses. */
             expires?: string | null;
+            /** @description Replaces all of it. Null: its tenant's policy. */
+            retry?: components["schemas"]["RetryIn"] | null;
+            /** @description Null: the channel's own. */
+            timeout?: string | null;
             /** @description Null: the channel's own URL and POST again. */
             target?: components["schemas"]["EventTarget"] | null;
             /** @description Null: no callback after a delivery. */
@@ -1448,7 +1466,7 @@ export interface components {
              * @description Default: `POST`.
              * @enum {string}
              */
-            method?: "POST" | "PUT" | "PATCH";
+            method?: "POST" | "PUT" | "PATCH" | "GET" | "DELETE";
             /** @description Added to the channel's headers, which must have none of these names. */
             headers?: {
                 [key: string]: string;
@@ -2656,6 +2674,15 @@ export interface components {
             exclude?: components["schemas"]["Exclusions"];
             /** @description Only the first occurrence in each hour, day, week (from Monday) or month of the time zone counts. */
             at_most_once_per?: components["schemas"]["Period"];
+            /** @description Retry policy of each occurrence; see events. */
+            retry?: components["schemas"]["RetryIn"];
+            /**
+             * @description Longest time of an attempt of each occurrence; see events.
+             * @example PT30S
+             */
+            timeout?: string;
+            /** @description Type of the bytes of which the payload is the base64; see events. */
+            content_type?: string;
             /** @description Channel of a callback of each occurrence that was delivered; see events. */
             on_delivered?: string;
             /** @description Channel of a callback of each occurrence that is dead or lapsed; see events. */
@@ -2720,6 +2747,15 @@ export interface components {
             exclude?: components["schemas"]["Exclusions"];
             /** @description Only the first occurrence in each hour, day, week (from Monday) or month of the time zone counts. */
             at_most_once_per?: components["schemas"]["Period"];
+            /** @description Retry policy of each occurrence; see events. */
+            retry?: components["schemas"]["RetryIn"];
+            /**
+             * @description Longest time of an attempt of each occurrence; see events.
+             * @example PT30S
+             */
+            timeout?: string;
+            /** @description Type of the bytes of which the payload is the base64; see events. */
+            content_type?: string;
             /** @description Channel of a callback of each occurrence that was delivered; see events. */
             on_delivered?: string;
             /** @description Channel of a callback of each occurrence that is dead or lapsed; see events. */
@@ -2767,6 +2803,10 @@ export interface components {
             /** @description Missing with `channels`. */
             channel?: string;
             channels?: string[];
+            retry?: components["schemas"]["RetryIn"];
+            /** @example PT30S */
+            timeout?: string;
+            content_type?: string;
             on_delivered?: string;
             on_dead?: string;
             /** @description Missing if it is allow. */
@@ -2899,6 +2939,11 @@ export interface components {
             event_bytes: number;
             /** @description Largest payload of an event to an http channel; some kinds of channels take less. */
             payload_bytes: number;
+            /**
+             * @description `expires` of events that leave it out; missing: they never lapse.
+             * @example PT30S
+             */
+            expires?: string;
         };
         /** @description The occurrences of a schedule that were skipped. */
         SkippedOut: {
@@ -2947,6 +2992,11 @@ export interface components {
              */
             durability?: "fast" | "standard" | "mirrored";
             retry?: components["schemas"]["Retry"];
+            /**
+             * @description `expires` of new events that leave it out, counted from the end of their flexible window. Not for occurrences of schedules, callbacks, and other events that the service makes.
+             * @example PT30S
+             */
+            expires?: string;
             limits?: components["schemas"]["Limits"];
             /** @description Names of the labels by which events are listed without a look at every event. */
             searchable?: string[];
@@ -2965,6 +3015,11 @@ export interface components {
             /** @description Durability of events that name none, and the least durability; null: standard. */
             durability?: ("fast" | "standard" | "mirrored") | null;
             retry?: components["schemas"]["Retry"];
+            /**
+             * @description `expires` of new events that leave it out, counted from the end of their flexible window. Not for occurrences of schedules, callbacks, and other events that the service makes.
+             * @example PT30S
+             */
+            expires?: string;
             limits?: components["schemas"]["Limits"];
             /** @description Names of the labels by which events are listed without a look at every event. */
             searchable?: string[];

@@ -29,6 +29,23 @@ test("a delivery is trusted exactly if the service's own verifier trusts it", as
   }
 });
 
+test("a request without a body has no payload, and one of another type has its bytes", async () => {
+  const [secret, now] = ["whsec_AAAA", 1_800_000_000_000];
+  const stamp = String(now / 1000);
+  const time = new Date(now).toISOString();
+  const key = await crypto.subtle.importKey("raw", new Uint8Array(3), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+  for (const [body, type, payload] of [["", undefined, undefined], ["<a/>", "text/xml", new TextEncoder().encode("<a/>")], ["[1]", "application/json; a=b", [1]]] as const) {
+    const signature = await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(`e.${stamp}.${body}`));
+    const headers = {
+      ...{ "webhook-id": "e", "webhook-timestamp": stamp, "webhook-signature": `v1,${Buffer.from(signature).toString("base64")}`, "ce-id": "e" },
+      ...{ "ce-source": "/tenants/demo/channels/default", "ce-tocsindue": time, "ce-tocsinfired": time, "ce-tocsinattempt": "1" },
+      ...{ "ce-tocsinlatems": "0", "content-type": type },
+    };
+    const found = await verify(headers, new TextEncoder().encode(body), secret, { now: () => now });
+    assert.deepEqual([found.payload, found.contentType], [payload, type ?? "application/json"]);
+  }
+});
+
 test("a malformed secret and a body that is text are faults of the caller", async () => {
   for (const secret of ["whsec_", "whsec_!", "whsec_AAAAA", "", []]) {
     await assert.rejects(verify({}, new Uint8Array(), secret), TypeError);

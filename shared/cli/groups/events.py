@@ -16,14 +16,14 @@ from ...core.readable import count_of, readable_duration
 from ..commands import Yes, add_commands
 from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
-from ..session import CommandSession, api_path, parse_json_option, parse_pairs, usage_errors, without_fields
+from ..session import CommandSession, api_path, parse_pairs, parse_payload, usage_errors, without_fields
 from ..terminal.output import duration_text
 from ..terminal.times import duration_option, time_option
 from ..watching import MAX_INTERVAL
 from .event_filters import Changed, Dead, Followed, Listed, filter_of
 from .events_fanouts import Channels, channel_fields, is_fanout, print_fanout, print_made, print_report
 from .events_import import import_
-from .events_target import Header, Method, OnDead, OnDelivered, Path, Query, Remove, target_of
+from .events_target import ContentType, Header, Method, OnDead, OnDelivered, Path, Query, Remove, Retry, Timeout, target_of, terms_of
 
 _HELP = "Create, import, look up, cancel, move, redrive and follow timed events."
 DAY = 86_400_000
@@ -46,7 +46,9 @@ def register(app: typer.Typer) -> None:
 
 def create(
     session: CommandSession,
-    payload: Annotated[str, typer.Option(help="Payload as JSON, such as '{\"order\": 17}'; @FILE reads a file, @- standard input.")] = "{}",
+    payload: Annotated[
+        str | None, typer.Option(help="Payload as JSON, such as '{\"order\": 17}'; @FILE reads a file, @- standard input. Default: {}.")
+    ] = None,
     due: Annotated[str | None, time_option("Time to deliver at: 21:30, tomorrow 9:00, 2026-11-21T10:21:55Z. Or give --delay.")] = None,
     delay: Annotated[str | None, duration_option("Time from now to the delivery, as a duration such as 30s. Or give --due.")] = None,
     id: Annotated[str | None, typer.Option(help="Your id for the event, such as order-17. The same id again is the same event.")] = None,
@@ -65,6 +67,9 @@ def create(
         typer.Option(help="If an event with this id is dead: keep it, fail, or redrive it."),
     ] = None,
     label: Annotated[list[str] | None, typer.Option(help="Label as NAME=VALUE, such as team=blue. Repeatable.")] = None,
+    retry: Retry = None,
+    timeout: Timeout = None,
+    content_type: ContentType = None,
     on_delivered: OnDelivered = None,
     on_dead: OnDead = None,
     path: Path = None,
@@ -79,6 +84,7 @@ def create(
         tocsin events create --delay 30s --payload '{"order": 17}'
         tocsin events create --due 'tomorrow 9:00' --id order-17 --label team=blue --wait
         tocsin events create --delay 0s --channel billing --channel stock
+        tocsin events create --delay 1h --payload @order.xml --content-type text/xml --timeout 45s
     """
     from ...client import calls
 
@@ -90,10 +96,14 @@ def create(
     given: dict[str, Any] = {"due": due, "delay": delay, "id": id, **aimed, "expires": expires, "flex": flex}
     given |= {"durability": durability, "labels": parse_pairs(label or [], "--label") or None}
     given |= {"ordering_key": ordering_key, "collapse": collapse, "on_conflict": on_conflict}
+    given |= terms_of(retry, timeout, content_type)
     given |= {"on_delivered": on_delivered, "on_dead": on_dead, "target": target_of(path, query, method, header)}
     fields: Any = {name: value for name, value in given.items() if value is not None}
+    content: Any = None
+    if payload is not None or content_type is not None or not calls.may_lack_payload(fields):
+        content = parse_payload(payload, content_type)
     with usage_errors("--due, --delay"):
-        document = calls.event_document(parse_json_option(payload, "--payload"), fields, make_id=True, channels=channels)
+        document = calls.event_document(content, fields, make_id=True, channels=channels)
     made = session.send("POST", "events", document, repeatable="id" in document)
     if due is not None:
         _warn_of_past(made["events"][0] if channels is not None else made)
@@ -223,6 +233,9 @@ def change(
     payload: Annotated[str | None, typer.Option(help="New payload as JSON, such as '{\"order\": 18}'; @FILE reads a file.")] = None,
     channel: Annotated[str | None, typer.Option(help="New channel to deliver to, such as default.")] = None,
     expires: Annotated[str | None, duration_option("New duration after the due time at which delivery stops, such as 1h.")] = None,
+    retry: Retry = None,
+    timeout: Timeout = None,
+    content_type: ContentType = None,
     on_delivered: OnDelivered = None,
     on_dead: OnDead = None,
     path: Path = None,
@@ -238,7 +251,10 @@ def change(
         tocsin events change order-17 --payload @order.json
         tocsin events change order-17 --path /orders/18 --on-dead alarms --remove expires
     """
+    from ...client import calls
+
     given: dict[str, Any] = {"due": due, "delay": delay, "channel": channel, "expires": expires}
+    given |= terms_of(retry, timeout, content_type)
     given |= {"on_delivered": on_delivered, "on_dead": on_dead, "target": target_of(path, query, method, header)}
     body = {name: value for name, value in given.items() if value is not None}
     for name in remove or ():
@@ -246,7 +262,7 @@ def change(
             raise CommandFailed(f"--remove {name} and a new value exclude each other", advice="Give one of them.", status=Exit.USAGE)
         body[name.field] = None
     if payload is not None:
-        body["payload"] = parse_json_option(payload, "--payload")
+        body["payload"] = calls.sent_payload(parse_payload(payload, content_type), body)
     if not body:
         raise CommandFailed("name at least one thing to change", advice="Add an option, such as --delay 2h.", status=Exit.USAGE)
     found = session.send("PATCH", api_path("events", id), body)

@@ -8,20 +8,34 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ..session import parse_pairs
+from ..session import parse_json_option, parse_pairs
+from ..terminal.times import duration_option
 
 Path = Annotated[str | None, typer.Option(help="Path to append to that of the http channel, such as /orders/17.")]
 Query = Annotated[list[str] | None, typer.Option(help="Query parameter to add as NAME=VALUE, such as notify=yes. Repeatable.")]
-Method = Annotated[Literal["POST", "PUT", "PATCH"] | None, typer.Option(help="Method of the request: POST, PUT or PATCH.")]
+Method = Annotated[Literal["POST", "PUT", "PATCH", "GET", "DELETE"] | None, typer.Option(help="Method of the request.")]
 Header = Annotated[list[str] | None, typer.Option(help="Header to add as NAME=VALUE, such as X-Region=eu. Repeatable.")]
 OnDelivered = Annotated[str | None, typer.Option(help="Channel of a callback with the outcome, after a delivery.")]
 OnDead = Annotated[str | None, typer.Option(help="Channel of a callback if the event is dead or lapsed.")]
+
+
+Retry = Annotated[
+    str | None,
+    typer.Option(help='Retry policy instead of the tenant\'s, as JSON such as \'{"attempts": 3}\' or \'{"schedule": ["PT1M"]}\'.'),
+]
+Timeout = Annotated[str | None, duration_option("Longest time of an attempt instead of the channel's, such as 45s.")]
+ContentType = Annotated[
+    str | None, typer.Option(help="Send --payload, a text or @FILE, as it is with this content type, such as text/xml, instead of as JSON.")
+]
 
 
 class Removable(StrEnum):
     """A member of an event that `--remove` removes."""
 
     EXPIRES = "expires"
+    RETRY = "retry"
+    TIMEOUT = "timeout"
+    CONTENT_TYPE = "content-type"
     TARGET = "target"
     ON_DELIVERED = "on-delivered"
     ON_DEAD = "on-dead"
@@ -33,6 +47,12 @@ class Removable(StrEnum):
 
 
 Remove = Annotated[list[Removable] | None, typer.Option(help="Member to remove from the event. Repeatable.")]
+
+
+def terms_of(retry: str | None, timeout: str | None, content_type: str | None) -> dict[str, Any]:
+    """Return what these options give of an event or a schedule, as the API takes it; None for those that are not given."""
+    policy = parse_json_option(retry, "--retry") if retry is not None else None
+    return {"retry": policy, "timeout": timeout, "content_type": content_type}
 
 
 def target_of(path: str | None, query: list[str] | None, method: str | None, header: list[str] | None) -> Mapping[str, Any] | None:

@@ -12,9 +12,10 @@ from ...scheduler.recurring.dialects import Dialect, rewritten
 from ..commands import Yes, add_commands
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import CommandSession, api_path, parse_json_option
+from ..session import CommandSession, api_path, parse_payload
 from ..terminal.times import duration_option, time_option
 from .events_fanouts import Channels, channel_fields
+from .events_target import ContentType, Retry, Timeout, terms_of
 
 _HELP = "Manage recurring schedules: cron expressions and fixed intervals, in any time zone."
 _CRON_HELP = "Cron expression, such as '30 2 * * *', '0 18 LW * *' (last weekday) or '0 9 * * FRI#2'; six fields begin with the second."
@@ -40,7 +41,9 @@ def register(app: typer.Typer) -> None:
 def put(
     session: CommandSession,
     id: Id,
-    payload: Annotated[str, typer.Option(help="Payload of each event as JSON, such as '{\"job\": 1}'; @FILE reads a file.")] = "{}",
+    payload: Annotated[
+        str | None, typer.Option(help="Payload of each event as JSON, such as '{\"job\": 1}'; @FILE reads a file. Default: {}.")
+    ] = None,
     cron: Annotated[str | None, typer.Option(help=_CRON_HELP)] = None,
     every: Annotated[str | None, duration_option("Interval between occurrences, as a duration such as 15m.")] = None,
     dialect: Annotated[Literal["unix", "quartz", "spring", "cron4j"] | None, typer.Option(help=_DIALECT_HELP)] = None,
@@ -58,6 +61,9 @@ def put(
         str | None, typer.Option(help="Events with the same key are delivered in order if the channel says so, such as customer-7.")
     ] = None,
     channel: Channels = None,
+    retry: Retry = None,
+    timeout: Timeout = None,
+    content_type: ContentType = None,
     on_delivered: Annotated[str | None, typer.Option(help="Channel of a callback with the outcome, after a delivery.")] = None,
     on_dead: Annotated[str | None, typer.Option(help="Channel of a callback if an event is dead or lapsed.")] = None,
 ) -> None:
@@ -68,6 +74,8 @@ def put(
         tocsin schedules put open --cron '0 8 * * MON-FRI' --calendar holidays --exclude 2026-12-24
         tocsin schedules put poll --every 15m --payload '{"job": "poll"}'
     """
+    from ...client import calls
+
     if (cron is None) == (every is None):
         raise CommandFailed("give one of --cron and --every", advice="For example: --every PT15M", status=Exit.USAGE)
     if dialect is not None:
@@ -79,7 +87,8 @@ def put(
     given |= {"on_delivered": on_delivered, "on_dead": on_dead}
     given |= {"exclude": {"dates": exclude or [], "calendars": calendar or []} if exclude or calendar else None}
     given |= {"at_most_once_per": at_most_once_per, "overlap": overlap, "ordering_key": ordering_key}
-    body = {name: value for name, value in given.items() if value is not None} | {"payload": parse_json_option(payload, "--payload")}
+    body = {name: value for name, value in (given | terms_of(retry, timeout, content_type)).items() if value is not None}
+    body["payload"] = calls.sent_payload(parse_payload(payload, content_type), body)
     session.print_document(session.send("PUT", api_path("schedules", id), body))
 
 

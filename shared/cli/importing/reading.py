@@ -21,7 +21,7 @@ _MAX_REJECTED: Final = 4096
 """Bytes that are stored of a line that is too long."""
 COLUMNS: Final = (
     *("id", "due", "delay", "channel", "channels", "expires", "flex", "durability"),
-    *("on_delivered", "on_dead", "ordering_key", "payload"),
+    *("timeout", "on_delivered", "on_dead", "ordering_key", "content_type", "payload"),
 )
 _DOTTED: Final = ("payload", "labels", "retry", "target")
 _BOM: Final = b"\xef\xbb\xbf"
@@ -195,7 +195,7 @@ def _header(source: _LineCounter) -> list[str]:
         raise BadHeader("the first line names a column twice")
     if "due" not in names and "delay" not in names:
         raise BadHeader("the first line names neither due nor delay")
-    if not any(name.partition(".")[0] == "payload" for name in names):
+    if "target.method" not in names and not any(name.partition(".")[0] == "payload" for name in names):
         raise BadHeader("the first line names neither payload nor payload.NAME")
     if "payload" in names and any(name.startswith("payload.") for name in names):
         raise BadHeader("the first line names both payload and payload.NAME")
@@ -228,8 +228,8 @@ def event_of_record(header: list[str], record: list[str]) -> dict[str, Any]:
         else:
             # The names of a fan-out's channels stand in one cell, with spaces between them.
             found[name] = cell.split() if name == "channels" else cell
-    if "payload" not in found:
-        if "payload" in header:
+    if "payload" not in found and found.get("target", {}).get("method") not in ("GET", "DELETE"):
+        if not any(name.startswith("payload.") for name in header):
             raise ValueError("no payload")
         found["payload"] = {}
     return found

@@ -124,7 +124,10 @@ class AsyncOperations:
         return self._pages(lambda cursor: calls.events(**filters, cursor=cursor))
 
     async def change(self, id: str, *, if_match: str | None = None, **changes: Any) -> Event:
-        """Change `due` or `delay`, `payload`, `channel`, `expires`. `if_match`: only if the version is still this `Event.etag`."""
+        """Change any of `due` or `delay`, `payload`, `content_type`, `channel`, `expires`, `retry`, `timeout`, `target` and the callbacks.
+
+        None removes one of them. `if_match`: only if the version is still this `Event.etag`.
+        """
         return await self._do(calls.change(id, changes, if_match=if_match))
 
     async def cancel(self, id: str, *, if_match: str | None = None) -> None:
@@ -271,7 +274,7 @@ class AsyncFanouts:
         return await self._do(calls.get_fanout(id))
 
     async def change(self, id: str, **changes: Any) -> FanoutReport:
-        """Change `due` or `delay`, `payload`, `expires`, `target` of each event that is not being delivered and has not ended."""
+        """Change fields of each event that is not being delivered and has not ended, as `change` does for one event."""
         return await self._do(calls.change_fanout(id, changes))
 
     async def cancel(self, id: str) -> FanoutReport:

@@ -135,6 +135,8 @@ class TenantFields(TypedDict, total=False):
     durability: Literal["fast", "standard", "mirrored"] | None
     retry: RetryFields | None
     """Replaced as a whole."""
+    expires: Duration | None
+    """`expires` of new events that leave it out."""
     limits: TenantLimits | None
     searchable: Sequence[str] | None
     """Names of labels by which events are found quickly."""
@@ -256,8 +258,8 @@ class FleetFields(TypedDict, total=False):
 
 DURATIONS: Final = {
     "channel": frozenset({"timeout", "time_to_live", "long_work.within", "long_work.at_most"}),
-    "tenant": frozenset({"retry.first", "retry.max", "retry.within", "retry.schedule"}),
-    "schedule": frozenset({"every", "jitter", "catch_up.within"}),
+    "tenant": frozenset({"expires", "retry.first", "retry.max", "retry.within", "retry.schedule"}),
+    "schedule": frozenset({"every", "jitter", "catch_up.within", "timeout", "retry.first", "retry.max", "retry.within", "retry.schedule"}),
     "fleet": frozenset(
         {
             *("profile.beat", "profile.validity", "profile.takeover", "limits.drain"),

@@ -29,9 +29,12 @@ MAX_TOTAL = 4096
 STORED = "event_target"
 """Property of an event row: the target as JSON. Missing, or empty after a change, for an event without one."""
 
-METHODS = ("POST", "PUT", "PATCH")
-Method = Literal["POST", "PUT", "PATCH"]
-"""GET and DELETE are left out: a delivery has a payload, which they cannot carry and which is what the signature covers."""
+METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
+Method = Literal["POST", "PUT", "PATCH", "GET", "DELETE"]
+"""The methods of the requests. The signature of a request without a body covers an empty one."""
+BODILESS = frozenset(("GET", "DELETE"))
+"""Methods whose requests may come without a body."""
+NO_PAYLOAD = "a GET request has no body; leave payload out, or use another method"
 
 _PATH = re.compile(r"/(?:[A-Za-z0-9\-._~!$&'()*+,=:@/]|%[0-9A-Fa-f]{2})*")
 """The characters of a path in RFC 3986, without `;`: some servers cut a segment there, so that `..;` becomes `..`."""
@@ -152,6 +155,11 @@ class EventTarget(Strict):
             for name, value in (pairs or {}).items():
                 yield name
                 yield value
+
+    @property
+    def payload(self) -> Literal["needed", "allowed", "refused"]:
+        """The part that a payload has in the requests."""
+        return "refused" if self.method == "GET" else "allowed" if self.method == "DELETE" else "needed"
 
     def stored(self) -> str:
         """Return the text for an event's row."""

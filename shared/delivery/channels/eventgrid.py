@@ -25,6 +25,7 @@ from ...core.clock import Clock, SystemClock, to_datetime
 from ...core.settings import Settings
 from ..egress_guard import Egress, grid_problem, is_azure
 from . import cloudevents, rules
+from .content import JSON
 from .model import EventGridChannel
 from .ports import OutgoingDelivery, Target, Verdict
 
@@ -122,9 +123,15 @@ class EventGridSender:
         if problem := self.problem(spec):
             return Verdict("final", None, problem)
         try:
-            data = json.loads(delivery.body or b"null")
-            # The SDK writes it the same way: ASCII only, with a space after each comma and colon.
-            size = len(json.dumps(data, allow_nan=False)) + len(delivery.id) + _ENVELOPE
+            if delivery.content_type != JSON:
+                # The SDK writes bytes as `data_base64`.
+                data: Any = delivery.body
+                size = (len(data) + 2) // 3 * 4 + len(delivery.content_type)
+            else:
+                data = json.loads(delivery.body or b"null")
+                # The SDK writes it the same way: ASCII only, with a space after each comma and colon.
+                size = len(json.dumps(data, allow_nan=False))
+            size += len(delivery.id) + _ENVELOPE
         except (ValueError, RecursionError):
             return Verdict("final", None, "the payload cannot be sent to Event Grid: too deep, or a number beyond its range")
         if size > MAX_BATCH_BYTES:
@@ -134,7 +141,7 @@ class EventGridSender:
             type=cloudevents.TYPE,
             id=delivery.id,
             time=to_datetime(delivery.due),
-            datacontenttype=cloudevents.CONTENT_TYPE,
+            datacontenttype=delivery.content_type,
             data=NULL if data is None else data,
             extensions=cloudevents.extensions(delivery),
         )

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...core.clock import Clock, Millis, SystemClock
+from .content import JSON
 from .ports import OutgoingDelivery, Target, Verdict
 
 type ScriptedAnswer = Verdict | Callable[[Target, OutgoingDelivery], Verdict | Awaitable[Verdict]]
@@ -40,8 +41,10 @@ class ReceivedAttempt(NamedTuple):
 
     @property
     def payload(self) -> Any:
-        """The parsed JSON of the payload."""
-        return orjson.loads(self.delivery.body)
+        """The parsed JSON of the payload; None without one. For another content type: the bytes."""
+        if self.delivery.content_type != JSON:
+            return self.delivery.body
+        return orjson.loads(self.delivery.body) if self.delivery.body else None
 
 
 class FakeReceiver:

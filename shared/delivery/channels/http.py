@@ -32,7 +32,7 @@ from ..entra.tokens import EntraTokens, open_tokens
 from ..name_lookups import ResolveHost, system_lookup
 from . import cloudevents, rules
 from .answer_heads import READ_BODY, head_of
-from .event_target import apply_target
+from .event_target import BODILESS, apply_target
 from .guarded_client import GuardedClient, new_socket
 from .masks import Masks, masks_of, with_jwt, with_values
 from .model import FINAL, HttpChannel
@@ -60,6 +60,8 @@ def is_ours(name: str) -> bool:
     return low in _OURS or low.startswith(("ce-", "webhook-", long_work.OUR_HEADERS, owner_header.HEADER))
 
 
+_TYPED = f"\r\ncontent-type: {cloudevents.CONTENT_TYPE}\r\n".encode()
+"""The line that other requests leave out or replace. It begins with the end of the line before, since `x-content-type` is another one."""
 _NOWHERE = Place("", 0, False)
 
 
@@ -77,7 +79,7 @@ class _Plan:
     head: bytes = b""
     """The request line and the headers that all deliveries share."""
     timeout: float = 0.0
-    """Seconds for all of an attempt."""
+    """Seconds for all of an attempt of an event that names none."""
     method: str = "POST"
     own_target: bool = False
     """True if the request goes to a path or query of the event's own."""
@@ -142,8 +144,29 @@ def _make_plan(spec: HttpChannel, egress: Egress, shared: Mapping[str, str] = {}
     return _Plan(spec, None, whole, shown, place, headers, head, spec.timeout / 1000, final=final)
 
 
-def _plan_for(plan: _Plan, event_target: str) -> _Plan:
-    """Return the plan of one event with a target of its own. The place to connect to stays the channel's."""
+def _plan_for(plan: _Plan, delivery: OutgoingDelivery) -> _Plan:
+    """Return the plan of one delivery. The place to connect to stays the channel's."""
+    if delivery.event_target is not None:
+        plan = _aimed(plan, delivery.event_target, has_body=bool(delivery.body))
+    if plan.problem is not None:
+        return plan
+    if not delivery.body and plan.method in BODILESS:
+        return _typed(plan, None)
+    return plan if delivery.content_type == cloudevents.CONTENT_TYPE else _typed(plan, delivery.content_type)
+
+
+def _typed(plan: _Plan, content_type: str | None) -> _Plan:
+    """Return the plan of requests with this content type; None: without one."""
+    headers = plan.headers.copy()
+    if content_type is None:
+        headers.pop("content-type", None)
+        return replace(plan, headers=headers, head=plan.head.replace(_TYPED, b"\r\n", 1))
+    headers["content-type"] = content_type
+    return replace(plan, headers=headers, head=plan.head.replace(_TYPED, f"\r\ncontent-type: {content_type}\r\n".encode(), 1))
+
+
+def _aimed(plan: _Plan, event_target: str, *, has_body: bool) -> _Plan:
+    """Return the plan of one event with a target of its own."""
     if plan.problem is not None:
         return plan
     line, _, shared = plan.head.partition(b"\r\n")
@@ -151,12 +174,16 @@ def _plan_for(plan: _Plan, event_target: str) -> _Plan:
     found = apply_target(event_target, plan.spec, resource)
     if isinstance(found, str):
         return replace(plan, problem=rules.one_line(found))
-    if not _TARGET.fullmatch(found.resource):
+    if not _TARGET.fullmatch(found.resource) or (has_body and found.method == "GET"):
         return replace(plan, problem="the event's target is not valid")
-    lines = "".join([f"{name}: {value}\r\n" for name, value in found.headers.items()])
-    head = b"%b %b HTTP/1.1\r\n%b%b" % (found.method.encode(), found.resource.encode(), shared, lines.encode())
     headers = plan.headers.copy()
     headers.update(found.headers)
+    added = dict(found.headers)
+    if found.method == "GET" and "cache-control" not in headers:
+        # A cache on the way must not answer in place of the receiver.
+        headers["cache-control"] = added["cache-control"] = "no-cache"
+    lines = "".join([f"{name}: {value}\r\n" for name, value in added.items()])
+    head = b"%b %b HTTP/1.1\r\n%b%b" % (found.method.encode(), found.resource.encode(), shared, lines.encode())
     url = f"{plan.url[: plan.url.index('/', plan.url.index('://') + 3)]}{found.resource}"
     own = found.resource != resource
     return replace(plan, url=url, headers=headers, head=head, method=found.method, own_target=own)
@@ -194,6 +221,8 @@ def _request(plan: _Plan, target: Target, delivery: OutgoingDelivery, bearer: st
     own = "".join([f"{name}: {value}\r\n" for name, value in _delivery_headers(target, delivery).items()])
     if bearer:
         own = f"{own}authorization: Bearer {bearer}\r\n"
+    if not delivery.body and plan.method in BODILESS:
+        return b"%b%b\r\n" % (plan.head, own.encode())
     return b"%b%bcontent-length: %d\r\n\r\n%b" % (plan.head, own.encode(), len(delivery.body), delivery.body)
 
 
@@ -210,20 +239,24 @@ class Post(NamedTuple):
     """See `rules.judge`."""
 
 
+def _seconds(plan: _Plan, delivery: OutgoingDelivery) -> float:
+    """Return the seconds for all of an attempt."""
+    return plan.timeout if delivery.timeout is None else delivery.timeout / 1000
+
+
 def post_of(target: Target, delivery: OutgoingDelivery, egress: Egress) -> Post:
     """Return the request of a delivery, for callers that send it by other means. ValueError if its channel can never deliver."""
     if not isinstance(target.spec, HttpChannel):
         raise ValueError(f"not an http channel: {target.spec.type}")
     plan = _make_plan(target.spec, egress, cloudevents.channel_headers(target))
-    if delivery.event_target is not None:
-        plan = _plan_for(plan, delivery.event_target)
+    plan = _plan_for(plan, delivery)
     if plan.problem is not None:
         raise ValueError(plan.problem)
     if plan.spec.entra_audience is not None:
         raise ValueError("deliveries of the channel carry a token of Entra, which the service alone can get")
     headers = plan.headers.copy()
     headers.update(_delivery_headers(target, delivery))
-    return Post(plan.url, headers, delivery.body, plan.timeout, plan.method, plan.final, plan.own_target)
+    return Post(plan.url, headers, delivery.body, _seconds(plan, delivery), plan.method, plan.final, plan.own_target)
 
 
 @dataclass(slots=True)
@@ -242,7 +275,7 @@ class _HttpExchange:
     """See `Exchange`."""
 
     def __post_init__(self) -> None:
-        self.seconds, self.place = self.plan.timeout, self.plan.place
+        self.place = self.plan.place
 
     @property
     def tenant(self) -> str:
@@ -313,18 +346,16 @@ class HttpSender:
 
     async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         """Send one request. If a kept connection turns out to be closed, send a second one at once: the next attempt, with the same id."""
-        plan = self._plan(target)
-        if delivery.event_target is not None:
-            plan = _plan_for(plan, delivery.event_target)
+        plan = _plan_for(self._plan(target), delivery)
         if plan.problem is not None:
             return Verdict("final", None, plan.problem)
-        exchange = _HttpExchange(plan, target, self._clock, self._keeps_answers)
+        exchange = _HttpExchange(plan, target, self._clock, self._keeps_answers, seconds=_seconds(plan, delivery))
         if plan.spec.client_certificate is not None:
             try:
                 await self._identify(exchange, plan.spec.client_certificate)
             except (CertificateFault, TimeoutError) as error:
                 # Tried again: it may be listed, renewed or read later, and no event should die of a certificate that expired.
-                why = str(error) or f"it could not be read within {plan.timeout:g} s"
+                why = str(error) or f"it could not be read within {exchange.seconds:g} s"
                 return Verdict("retry", None, rules.one_line(f"{plan.shown}: client certificate {plan.spec.client_certificate}: {why}"))
         if plan.spec.entra_audience is not None:
             try:

@@ -21,6 +21,7 @@ from ..egress_guard import Egress
 from ..kafka.connection import KafkaTokens, Login, identity_tokens, problem_of
 from ..kafka.producer import TIMEOUT, Acknowledgement, Headers, Producer, ThreadedProducer
 from . import cloudevents
+from .content import JSON
 from .model import KafkaChannel
 from .ports import OutgoingDelivery, Target, Verdict
 
@@ -72,7 +73,7 @@ def _worded(name: str) -> str:
 def headers_of(target: Target, delivery: OutgoingDelivery, partition_key: str | None) -> Headers:
     """Return the event's attributes as headers. Values are plain UTF-8; unlike in HTTP they need no encoding."""
     found: list[tuple[str, bytes]] = [
-        ("content-type", cloudevents.CONTENT_TYPE.encode()),
+        ("content-type", delivery.content_type.encode()),
         ("ce_specversion", cloudevents.SPEC_VERSION.encode()),
         ("ce_type", cloudevents.TYPE.encode()),
         ("ce_source", cloudevents.source(target).encode()),
@@ -152,7 +153,7 @@ class KafkaSender:
             # The library refused the settings, or there is no identity. Only the error's type is safe to show; the text might quote
             # anything.
             return Verdict("retry", None, f"kafka: the client cannot be opened ({type(error).__name__})")
-        key = partition_key(spec.key, delivery.body)
+        key = partition_key(spec.key, delivery.body) if delivery.content_type == JSON else None
         name = (key or delivery.id).encode(errors="replace")
         answer = await producer.put(spec.topic, name, delivery.body, headers_of(target, delivery, key))
         if answer.fatal:

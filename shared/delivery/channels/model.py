@@ -13,8 +13,9 @@ from ...web.fields.types import Maybe, Strict
 from ..entra.grants import Audience
 from ..kafka.names import SERVERS, TOPIC
 
+LEAST_TIMEOUT: Millis = 100
 LONGEST_TIMEOUT: Millis = 60_000
-"""The longest time that an attempt may take."""
+"""Bounds of the longest time that an attempt may take."""
 MAX_PAYLOAD = 256 * 1024
 """Largest payload, in bytes of JSON."""
 MAX_SMALL_PAYLOAD = 40 * 1024
@@ -107,7 +108,7 @@ class HttpChannel(_Limited):
     type: Literal["http"]
     url: Annotated[str, StringConstraints(min_length=1, max_length=2048)]
     headers: dict[str, str] = Field(default_factory=dict, max_length=32, repr=False)
-    timeout: Annotated[Duration, Field(ge=100, le=LONGEST_TIMEOUT)] = 15_000
+    timeout: Annotated[Duration, Field(ge=LEAST_TIMEOUT, le=LONGEST_TIMEOUT)] = 15_000
     answers: KeptAnswers = Field(
         "failed", description="The attempts whose answer's head (content type, up to 4 KiB of the body) is kept with the attempt."
     )
@@ -138,7 +139,7 @@ class FleetChannel(_Limited):
         Shaped("a path such as /events, without ? and #"),
     ] = Field("/", description="Path of the deliveries at each server.")
     headers: dict[str, str] = Field(default_factory=dict, max_length=32, repr=False)
-    timeout: Annotated[Duration, Field(ge=100, le=LONGEST_TIMEOUT)] = 15_000
+    timeout: Annotated[Duration, Field(ge=LEAST_TIMEOUT, le=LONGEST_TIMEOUT)] = 15_000
     answers: KeptAnswers = Field(
         "failed", description="The attempts whose answer's head (content type, up to 4 KiB of the body) is kept with the attempt."
     )

@@ -12,6 +12,7 @@ from ..entra.grants import EntraAudience
 from ..fleet_owners.model import PartitionOwner
 from ..listed_tenants import TenantIdentity
 from .answer_heads import AnswerHead
+from .content import JSON
 from .model import ChannelSpec
 
 
@@ -73,13 +74,17 @@ class OutgoingDelivery:
     attempt: int
     """1 for the first attempt."""
     body: bytes
-    """The payload's JSON, exactly as sent by the client."""
+    """The payload's JSON, exactly as sent by the client; or the bytes of an event with a content type of its own."""
     traceparent: str | None = None
     completion: CompletionOffer | None = None
     """None unless the channel lets its receiver complete the event later."""
     ordering_key: str | None = None
     event_target: str | None = None
     """What the event changes of the request, as stored (`event_target.EventTarget`); http only."""
+    content_type: str = JSON
+    """The type of the body."""
+    timeout: Millis | None = None
+    """Longest time of the attempt, instead of the channel's own; http and fleet only."""
     owner: PartitionOwner | None = None
     """The server that gets the delivery; fleet only."""
     expected: Millis = 0

@@ -71,7 +71,6 @@ def _make_plan(target: Target, spec: ServiceBusChannel, egress: Egress) -> _Plan
     head = (
         f"POST /{spec.entity}/messages HTTP/1.1\r\n"
         f"host: {spec.namespace.lower()}\r\n"
-        f"content-type: {cloudevents.CONTENT_TYPE}\r\n"
         # The scheduler repeats deliveries; the gateway must not do it too, beyond the time limit.
         "x-ms-retrypolicy: NoRetry\r\n"
         f'cloudEvents_specversion: "{cloudevents.SPEC_VERSION}"\r\n'
@@ -137,7 +136,8 @@ class _BusExchange:
         ]
         if delivery.traceparent is not None:
             lines.append(f'cloudEvents_traceparent: "{cloudevents.header_value(delivery.traceparent)}"')
-        body = delivery.body or b"null"
+        lines.append(f"content-type: {delivery.content_type}")
+        body = delivery.body if delivery.content_type != cloudevents.CONTENT_TYPE else delivery.body or b"null"
         own = "\r\n".join(lines)
         return f"{self.plan.head}{own}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
 

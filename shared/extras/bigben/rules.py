@@ -205,7 +205,7 @@ def shown(event: Mapping[str, Any], kept: Mapping[str, str], payload: bytes) -> 
         "eventId": event["id"],
         "eventStatus": status_of(event["state"]),
     }
-    if given is not None:
+    if given:
         out["payload"] = orjson.Fragment(given)
     if event["attempts"]:
         out["triggeredAt"] = event["attempts"][-1]["at"]

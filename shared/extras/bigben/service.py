@@ -108,7 +108,7 @@ class BigBen:
         shown = _reply_of_row(row) if row is not None and not _is_removed(row) else None
         if row is None or shown is None:
             return None
-        raw = b'{"delay":"PT0S","channel":%b,"payload":%b}' % (orjson.dumps(row.props["channel"]), body_of(row.props))
+        raw = b'{"delay":"PT0S","channel":%b,"payload":%b}' % (orjson.dumps(row.props["channel"]), body_of(row.props) or b"null")
         [taken] = await self._scheduler.ingest.each(tenant, [raw])
         if isinstance(taken, Problem):
             raise taken

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ...core.clock import Millis
 from ...core.errors import Problem, StorageError
+from ...delivery.channels.content import STORED as TYPE
 from ...delivery.channels.event_target import STORED
 from ...storage.ports import Props
 from ...web.arrivals import Arrival
@@ -22,12 +23,22 @@ from ..model import EventIn
 from ..owed import CALLBACKS
 from ..queries.lookup import EventLookup
 from ..receipts import Received
-from ..rows import COLLAPSE, FIRST, EventToStore, etag_of_row
+from ..rows import COLLAPSE, FIRST, TIMEOUT, EventToStore, etag_of_row
 from ..rules import NEVER, is_over, may_change
 from .verbs import FIRING, Changes
 
 TRIES = 20
-REPLACED: Mapping[str, Any] = {"expires": NEVER, "flex": 0, "shift": 0, "retry": "", "pauses": "", CALLBACKS: "", STORED: ""}
+REPLACED: Mapping[str, Any] = {
+    "expires": NEVER,
+    "flex": 0,
+    "shift": 0,
+    "retry": "",
+    "pauses": "",
+    TIMEOUT: 0,
+    CALLBACKS: "",
+    STORED: "",
+    TYPE: "",
+}
 """The properties of the former event that the last one replaces even if it has none; a merge cannot remove a property."""
 KEPT = frozenset({"id", "state", "created", "due", "labels", MARK, "durability", "key", "trace", FIRST})
 """The properties that stay those of the first event."""

@@ -12,6 +12,7 @@ from itertools import groupby
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown, Problem, StorageError
 from ...core.packing import packs
+from ...delivery.channels.content import STORED as TYPE
 from ...delivery.channels.event_target import STORED
 from ...engine.effects import Steps
 from ...storage.names import IDS
@@ -68,8 +69,8 @@ MISFIT = (
     "Another request has changed the channel, the payload or the target meanwhile, which must fit together. Read the event again, and "
     "repeat the change if it is still wanted."
 )
-_CHECKED_TOGETHER = frozenset({"channel", "size", STORED})
-"""The properties of an event that limit each other: its channel, the size of its payload and target, and its target."""
+_CHECKED_TOGETHER = frozenset({"channel", "size", STORED, TYPE})
+"""The properties of an event that limit each other: its channel, the size of its payload and target, its target, and its payload's type."""
 
 
 class Changes:
@@ -447,7 +448,7 @@ def fitting(match: Match, seen: Row | None, change: Props) -> Match:
     former, others = seen.props, _CHECKED_TOGETHER - change.keys()
     if "chunks" not in change:
         # The payload stays, and another target alone has changed the size.
-        others |= {"size"}
+        others |= {"size", "body"} if TYPE in change else {"size"}
 
     def matches(row: Row) -> None:
         match(row)

@@ -28,7 +28,7 @@ from ..failures import counting, failed_attempt, stale_answer, unreached_owner
 from ..keys import Address
 from ..late_reasons import Span, expected_at, with_waits
 from ..overlap import KEY
-from ..rows import body_of
+from ..rows import TIMEOUT, content_of
 from ..rules import punctual_at
 from ..shard.retries import RetryPolicy
 from ..timings import CHANNEL_UNREAD_WAIT, INTERNAL_FAILURE_WAIT, MOST_LOST_OWNERS
@@ -38,6 +38,7 @@ from .waits import Waits
 log = logging.getLogger(__name__)
 
 NOT_HTTP = "the event has a target, and its channel is no http channel any more"
+NO_BYTES = "the event has a content type, and its payload is not the base64 of its bytes"
 NO_KEY = "the event has no ordering_key, and its channel delivers to the owner of the key's partition"
 
 type SendDelivery = Callable[[Target, OutgoingDelivery], Awaitable[Verdict]]
@@ -132,9 +133,15 @@ class DeliveryAttempts:
             waits = with_waits(props, self.waits.parts(props, punctual, fired, target, in_line))
             trace = props.get("trace")
             offer = self._offer(rk, props, target)
-            delivery = OutgoingDelivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props), trace, offer)
+            try:
+                body, kind = content_of(props)
+            except ValueError:
+                return self._failed(props, fired, Verdict("final", error=NO_BYTES), 0)
+            delivery = OutgoingDelivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body, trace, offer)
+            delivery.content_type = kind
             delivery.expected = expected_at(props)
             delivery.ordering_key = props.get(KEY)
+            delivery.timeout = int(props[TIMEOUT]) if props.get(TIMEOUT) else None
             if event_target := props.get(STORED):
                 if not isinstance(target.spec, HttpChannel):
                     return self._failed(props, fired, Verdict("final", error=NOT_HTTP), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import orjson
 from pydantic import TypeAdapter
@@ -16,8 +16,10 @@ from ...core.durations import MAX_DURATION
 from ...core.errors import OutcomeUnknown, Problem, Rejected, StorageError, Unavailable
 from ...core.ids import Ids
 from ...core.settings import Settings
-from ...delivery.channels.event_target import STORED, EventTarget, faults_with
-from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, FleetChannel
+from ...delivery.channels.content import STORED as TYPE
+from ...delivery.channels.content import bytes_of
+from ...delivery.channels.event_target import NO_PAYLOAD, STORED, EventTarget, faults_with
+from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, FleetChannel, HttpChannel, QueueChannel
 from ...delivery.channels.ports import Target
 from ...storage.ports import Props, Row
 from ...tenants.model import Durability, Tenant
@@ -31,7 +33,7 @@ from ..facets.fanouts.names import MADE, fanned_out
 from ..model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, MOST_CHANNELS, OUTLIVED, EventIn, EventPatch, SizesOut
 from ..overlap import KEY
 from ..owed import CALLBACK_OF, CALLBACKS_PATCH, OUTCOMES, NamesCallbacks
-from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row, new_event
+from ..rows import TIMEOUT, EventToStore, body_of, body_props, etag_of_row, new_event, retry_props, row_size
 from ..rules import NEVER, durability_of, spread
 from ..shard.queued_ids import Queued, QueuedIds, name_of
 from ..timings import DAY
@@ -74,6 +76,14 @@ class CheckedEvent(NamedTuple):
     """The encoded event, for durability `fast`."""
     queued: Queued | None = None
     """The answer to the client once the event is in the ingest queue, for durability `fast`."""
+
+
+class EventTerms(Protocol):
+    """The members of a template of events that its channels must fit."""
+
+    ordering_key: str | None
+    timeout: Millis | None
+    content_type: str | None
 
 
 class Origin(NamedTuple):
@@ -298,15 +308,20 @@ class Ingest:
         change: Props = {}
         kept = str(now.get(STORED) or "")
         aimed = (patch.target.stored() if patch.target is not None else "") if "target" in given else kept
+        kind = (patch.content_type or "") if "content_type" in given else str(now.get(TYPE) or "")
+        if body is not None or aimed != kept:
+            _carries(aimed, body, now)
+        if kind and body is None and not body_of(now):
+            raise invalid("/content_type", "is for events with a payload; leave it out, or give a payload")
         if body is not None:
             # The event's own channel may have been removed; its delivery reports that.
             channel = patch.channel if patch.channel is not None else str(now["channel"])
-            self._sized(settings, body, await self._directory.target(tenant, channel))
-            change.update({"chunks": 1, **body_props(body), "size": encoded_size(body, aimed.encode())})
+            self._sized(settings, body, await self._directory.target(tenant, channel), typed=bool(kind))
+            change.update({"chunks": 1, **body_props(body)})
         if patch.channel is not None:
             target = await self._channel(tenant, patch.channel)
             if body is None:
-                _sized_for(body_of(now), target.spec.max_payload)
+                _sized_for(_carried(body_of(now), target, typed=bool(kind)), target.spec.max_payload)
             _keyed(target, str(now[KEY]) if KEY in now else None, "channel", "the event has no ordering_key; ")
             change["channel"] = patch.channel
         if aimed and (patch.channel is not None or aimed != kept):
@@ -314,7 +329,18 @@ class Ingest:
             _fits(EventTarget.model_validate_json(aimed), target)
         if aimed != kept:
             change[STORED] = aimed
-            change.setdefault("size", encoded_size(body_of(now), aimed.encode()))
+        if "content_type" in given:
+            change[TYPE] = kind
+            if body is None and body_of(now):
+                self._sized(settings, body_of(now), await self._directory.target(tenant, str(now["channel"])), typed=bool(kind))
+        if "retry" in given:
+            change |= {"retry": "", "pauses": "", **retry_props(patch.retry)}
+        if "timeout" in given:
+            change[TIMEOUT] = patch.timeout or 0
+        if change.get(TIMEOUT, now.get(TIMEOUT)) and (patch.channel is not None or change.get(TIMEOUT)):
+            _timed(await self._channel(tenant, str(change.get("channel", now["channel"]))))
+        if body is not None or aimed != kept or not {TYPE, "pauses"}.isdisjoint(change):
+            change["size"] = row_size(body_of(now) if body is None else body, {**now, **change})
         if "expires" in given:
             change["expires"] = NEVER if patch.expires is None else patch.expires
             if patch.expires is not None and patch.expires < int(now.get("flex", 0)):
@@ -352,19 +378,27 @@ class Ingest:
             let_in.unused(unstored([stored]))
             return stored
 
-    async def accepts(self, tenant: str, channel: str, body: bytes, field: str = "channel", key: str | None = None) -> None:
-        """Check that events with this payload and ordering key can be delivered by the channel, which `field` names.
+    async def accepts(self, tenant: str, channel: str, body: bytes, field: str, terms: EventTerms) -> None:
+        """Check that events with this payload and these terms can be delivered by the channel, which `field` names.
 
         Raises `Problem` (404, 413, 422).
         """
         target = await self._channel(tenant, channel, field)
-        _keyed(target, key)
-        self._sized(await self.tenant(tenant), body, target)
+        if terms.timeout is not None:
+            _timed(target)
+        _keyed(target, terms.ordering_key)
+        self._sized(await self.tenant(tenant), body, target, typed=terms.content_type is not None)
 
     async def sizes(self, tenant: str) -> SizesOut:
         """Return the sizes that are accepted. Raises 404."""
-        payload = largest_payload(await self.tenant(tenant))
-        return SizesOut(batch_bytes=self._batch_bytes, batch_events=MAX_BATCH_EVENTS, event_bytes=MAX_EVENT_BYTES, payload_bytes=payload)
+        settings = await self.tenant(tenant)
+        return SizesOut.model_construct(
+            batch_bytes=self._batch_bytes,
+            batch_events=MAX_BATCH_EVENTS,
+            event_bytes=MAX_EVENT_BYTES,
+            payload_bytes=largest_payload(settings),
+            expires=settings.expires,
+        )
 
     async def tenant(self, tenant: str) -> Tenant:
         """Return the tenant's settings. Raises 404."""
@@ -399,7 +433,8 @@ class Ingest:
         return CheckedEvent(ready, parcel, Queued(ready.id, tenant, created, ready.due))
 
     async def _checked(self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, origin: Origin = POSTED) -> EventToStore:
-        assert body is not None  # the model has it
+        # The model has checked that its requests need no payload.
+        body = b"" if body is None else body
         if event.collapse is not None and not origin.collapses:
             raise invalid("/collapse", "only POST /events replaces events; send such an event alone")
         durability = self._durability(settings, event)
@@ -413,6 +448,9 @@ class Ingest:
         # A server-made id is known only once the shard is chosen, and that depends on the minute. A new name takes the id's place.
         shift = spread(tenant, event.id or origin.source or self._ids.name(), event.flex) if event.flex else 0
         new = new_event(event, body, self._clock.now(), durability, origin.at, shift)
+        if settings.expires is not None and "expires" not in event.model_fields_set:
+            # Not in the hash of its content: the same event is the same after the tenant's settings have changed.
+            new.props["expires"] = settings.expires + (event.flex or 0)
         if event.due is not None:
             self._check_due("due", event.due)
         elif origin.at is not None:
@@ -434,8 +472,10 @@ class Ingest:
         target = await self._channel(tenant, channel, field)
         if event.target is not None:
             _fits(event.target, target)
+        if event.timeout is not None:
+            _timed(target)
         _keyed(target, event.ordering_key)
-        self._sized(settings, body, target, durability)
+        self._sized(settings, body, target, durability, typed=event.content_type is not None)
 
     def _durability(self, settings: Tenant, event: EventIn) -> Durability:
         durability = durability_of(settings.durability, event.durability)
@@ -453,13 +493,16 @@ class Ingest:
         return durability
 
     @staticmethod
-    def _sized(settings: Tenant, body: bytes, target: Target | None, durability: Durability = "standard") -> None:
-        limit = largest_payload(settings)
+    def _sized(settings: Tenant, body: bytes, target: Target | None, durability: Durability = "standard", *, typed: bool = False) -> None:
+        """Raise 413 for a payload that is too large, and 422 for one that stands for no bytes. typed: it has a content type."""
+        most = largest_payload(settings)
+        bounds = [(most, _bytes_of(body) if typed else body, "payload_bytes" if most == settings.limits.payload_bytes else "")]
         if target is not None:
-            limit = min(limit, target.spec.max_payload)
+            bounds.append((target.spec.max_payload, _carried(body, target, typed=typed), ""))
         if durability == "fast":
-            limit = min(limit, MAX_SMALL_PAYLOAD)
-        _sized_for(body, limit, "payload_bytes" if limit == settings.limits.payload_bytes else "")
+            bounds.append((MAX_SMALL_PAYLOAD, body, ""))
+        for limit, sent, name in sorted(bounds, key=lambda bound: bound[0]):
+            _sized_for(sent, limit, name)
 
     @staticmethod
     def admitted(event: EventToStore, stored: Stored | StorageError) -> Admitted:
@@ -510,6 +553,40 @@ def _sized_for(body: bytes, most: int, limit: str = "") -> None:
 def _fits(target: EventTarget, channel: Target) -> None:
     for fault in faults_with(target, channel.spec):
         raise invalid(f"/target{fault.pointer}", fault.detail)
+
+
+def _carried(body: bytes, target: Target, *, typed: bool) -> bytes:
+    """Return the bytes that a channel's message has of a payload: in the text of a queue message, bytes are base64."""
+    return _bytes_of(body) if typed and not isinstance(target.spec, QueueChannel) else body
+
+
+def _bytes_of(body: bytes) -> bytes:
+    """Return the bytes for which a payload stands. Raises 422."""
+    try:
+        return bytes_of(body)
+    except ValueError:
+        detail = "must be the base64 of the body's bytes, with padding, because the event has a content_type"
+        raise invalid("/payload", detail) from None
+
+
+def _timed(target: Target) -> None:
+    """Raise 422 for an event with a timeout of its own whose channel has none."""
+    if not isinstance(target.spec, HttpChannel | FleetChannel):
+        raise invalid("/timeout", f"only events of http and fleet channels can have a timeout, and {target.name} is of another kind")
+
+
+def _carries(aimed: str, body: bytes | None, now: Props) -> None:
+    """Raise 422 if the requests of a changed event would lack a payload, or would have one that their method does not carry.
+
+    aimed: the target as stored, '' for none. body: the new payload, None if it stays.
+    """
+    part = EventTarget.model_validate_json(aimed).payload if aimed else "needed"
+    if part == "refused" and body is not None:
+        raise invalid("/payload", NO_PAYLOAD)
+    if part == "refused" and body_of(now):
+        raise invalid("/target/method", "the event has a payload, which a GET request does not carry; use another method")
+    if part == "needed" and body is None and not body_of(now):
+        raise invalid("/payload", "is required, because the event has none and its new method needs one")
 
 
 def _keyed(target: Target, key: str | None, field: str = "ordering_key", reason: str = "") -> None:

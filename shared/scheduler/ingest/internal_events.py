@@ -30,6 +30,6 @@ class InternalEvents:
         self._ingest = ingest
 
     async def __call__(self, tenant: str, content: Mapping[str, Any]) -> None:
-        """Store the event by the same rules as any other. Raises `Problem`, `StorageError`."""
-        raw = orjson.dumps(content)
+        """Store the event by the same rules as any other, but for its tenant's `expires`. Raises `Problem`, `StorageError`."""
+        raw = orjson.dumps({"expires": None, **content})
         await self._ingest.one(tenant, *parse_with(_EVENT, raw, "payload"))

@@ -98,7 +98,8 @@ def encode_event(tenant: str, event: EventToStore) -> bytes:
         shown["durability"] = event.durability
     if event.term:
         shown["term"] = event.term
-    return orjson.dumps({**shown, "props": props, "body": orjson.Fragment(body_of(event.props))})
+    body = body_of(event.props)
+    return orjson.dumps({**shown, "props": props, **({"body": orjson.Fragment(body)} if body else {})})
 
 
 def _is_body(name: str) -> bool:
@@ -107,9 +108,8 @@ def _is_body(name: str) -> bool:
 
 def _decode(raw: bytes) -> QueuedEvent:
     found = orjson.loads(without(raw, "body"))
-    body = member(raw, "body")
-    assert body is not None  # we wrote it
-    props: dict[str, Any] = {**found["props"], "id": found["id"], **body_props(body)}
+    # Without a payload, the event has no body.
+    props: dict[str, Any] = {**found["props"], "id": found["id"], **body_props(member(raw, "body") or b"")}
     for name in _FRAGMENTS:
         if name in props:
             props[name] = orjson.dumps(props[name]).decode()

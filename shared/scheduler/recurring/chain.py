@@ -395,6 +395,7 @@ def _one_event(definition: Definition, at: Millis, event_id: str, now: Millis, s
     spec = definition.spec
     channel = spec.channels[0] if spec.channels else spec.channel
     given: dict[str, Any] = {"on_delivered": spec.on_delivered, "on_dead": spec.on_dead, "ordering_key": spec.ordering_key}
+    given |= {"retry": spec.retry, "timeout": spec.timeout, "content_type": spec.content_type}
     made = new_event(EventIn.model_construct(due=due, channel=channel, payload=None, **given), definition.body, now, safe)
     if due < now and not asked:
         # No sweep has stored it in time.

@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from ...core.clock import Millis
+from ...delivery.channels.content import ContentType
 from ...web.fields.durations import Duration, Time
 from ...web.fields.error_texts import Shaped
 from ...web.fields.params import Query, Whole
 from ...web.fields.types import Maybe, Name, Stamp, Strict
-from ..model import Channels, OrderingKey
+from ..model import AttemptTime, Channels, OrderingKey, RetryIn
 from ..overlap import OverlapPolicy
 from ..timings import DEFAULT_GRACE
 from . import cron, zones
@@ -65,6 +66,9 @@ class Recurrence(Strict):
     at_most_once_per: Period | None = Field(
         None, description="Only the first occurrence in each hour, day, week (from Monday) or month of the time zone counts."
     )
+    retry: RetryIn | None = Field(None, description="Retry policy of each occurrence; see events.")
+    timeout: AttemptTime | None = Field(None, description="Longest time of an attempt of each occurrence; see events.")
+    content_type: ContentType | None = Field(None, description="Type of the bytes of which the payload is the base64; see events.")
     on_delivered: Name | None = Field(None, description="Channel of a callback of each occurrence that was delivered; see events.")
     on_dead: Name | None = Field(None, description="Channel of a callback of each occurrence that is dead or lapsed; see events.")
     overlap: OverlapPolicy | None = Field(
@@ -195,6 +199,9 @@ class ScheduleOut(Strict):
     at_most_once_per: Maybe[Period] = None
     channel: Maybe[str] = Field(None, description="Missing with `channels`.")
     channels: Maybe[list[str]] = None
+    retry: Maybe[RetryIn] = None
+    timeout: Maybe[Duration] = None
+    content_type: Maybe[str] = None
     on_delivered: Maybe[str] = None
     on_dead: Maybe[str] = None
     overlap: Maybe[OverlapPolicy] = Field(None, description="Missing if it is allow.")

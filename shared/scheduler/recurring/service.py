@@ -136,7 +136,8 @@ class Recurring:
         if spec.channels is not None and len(schedule) > MAX_FANOUT_ID:
             raise invalid("{id}", f"has at most {MAX_FANOUT_ID} characters for a schedule with channels")
         for number, channel in enumerate(spec.channels or (spec.channel,)):
-            await self._ingest.accepts(tenant, channel, body, f"channels/{number}" if spec.channels else "channel", spec.ordering_key)
+            field = f"channels/{number}" if spec.channels else "channel"
+            await self._ingest.accepts(tenant, channel, body, field, spec)
         if spec.channels is not None:
             spec = spec.model_copy(update={"channels": sorted(spec.channels)})
         days = await self.calendars.days_for(tenant, uid, spec)

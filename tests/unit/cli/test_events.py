@@ -56,6 +56,37 @@ def test_event_with_a_target(tocsin: Command) -> None:
     assert found["target"] == {"path": "/17", "query": {"a": "b=c"}, "method": "PUT", "headers": {"X-A": "1"}}
 
 
+def test_event_whose_request_has_no_body(tocsin: Command) -> None:
+    tocsin.ok("events", "create", "--delay", "PT1H", "--id", "asks", "--method", "GET", "--path", "/17")
+    tocsin.ok("events", "create", "--delay", "PT1H", "--id", "removes", "--method", "DELETE", "--payload", "[1]")
+    [asks] = tocsin.ok("events", "get", "asks", "--json").documents
+    [removes] = tocsin.ok("events", "get", "removes", "--json").documents
+    assert (asks["target"]["method"], "payload" in asks, removes["payload"]) == ("GET", False, [1])
+    refused = tocsin("events", "create", "--delay", "PT1H", "--method", "GET", "--payload", "{}")
+    assert refused.code != 0 and "a GET request has no body" in refused.err
+
+
+def test_own_terms_and_a_body_of_another_type_are_given_changed_and_taken_away(tocsin: Command, tmp_path: Path) -> None:
+    file = tmp_path / "order.xml"
+    file.write_bytes(b"<a/>\xff")
+    raw = ("--payload", f"@{file}", "--content-type", "text/xml", "--timeout", "45s", "--retry", '{"attempts": 3}')
+    tocsin.ok("events", "create", "--delay", "PT1H", "--id", "raw", *raw)
+    tocsin.ok("schedules", "put", "raw", "--every", "15m", *raw)
+    wanted = {"payload": "PGEvPv8=", "content_type": "text/xml", "timeout": "PT45S", "retry": {"attempts": 3}}
+    for words in (("events", "get"), ("schedules", "get")):
+        [found] = tocsin.ok(*words, "raw", "--json").documents
+        assert {name: found[name] for name in wanted} == wanted
+    tocsin.ok("events", "change", "raw", "--payload", "text", "--content-type", "text/plain", "--timeout", "30s")
+    [found] = tocsin.ok("events", "get", "raw", "--json").documents
+    assert (found["payload"], found["content_type"], found["timeout"]) == ("dGV4dA==", "text/plain", "PT30S")
+    tocsin.ok("events", "change", "raw", *(word for name in ("retry", "timeout", "content-type") for word in ("--remove", name)))
+    [found] = tocsin.ok("events", "get", "raw", "--json").documents
+    assert not {"retry", "timeout", "content_type"} & found.keys()
+    for words in (("events", "create", "--delay", "1h"), ("schedules", "put", "x", "--every", "1h")):
+        failed = tocsin(*words, "--content-type", "text/xml")
+        assert failed.code == Exit.USAGE and "--content-type needs --payload" in failed.err
+
+
 def test_target_callbacks_and_end_are_changed_and_taken_away(tocsin: Command) -> None:
     tocsin.ok("events", "create", "--delay", "PT1H", "--id", "altered", "--path", "/17", "--expires", "PT1H")
     changed = ("--path", "/18", "--query", "a=b", "--on-dead", "default", "--on-delivered", "default", "--remove", "expires")

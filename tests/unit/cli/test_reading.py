@@ -167,5 +167,12 @@ def test_csv_columns_with_dots_make_objects_and_bad_cells_are_reported() -> None
     [several, one], _ = flat(found(b"delay,channel,channels,payload\nPT1S,,billing  stock,1\nPT1S,billing,,1\n", "csv", ids=False))
     assert json.loads(several.text)["channels"] == ["billing", "stock"] and json.loads(one.text)["channel"] == "billing"
     assert "channel" not in json.loads(several.text) and "channels" not in json.loads(one.text)
+    data = b"due,target.method,timeout\nx,GET,PT5S\nx,DELETE,\nx,PUT,\n"
+    events, bad = flat(found(data, "csv", ids=False))
+    assert [json.loads(line.text) for line in events] == [
+        {"due": "x", "target": {"method": "GET"}, "timeout": "PT5S"},
+        {"due": "x", "target": {"method": "DELETE"}},
+    ]
+    assert [each.why for each in bad] == ["no payload"]
     _, bad = flat(found(b"due,payload\nx,{\nx,\n", "csv"))
     assert [each.why.partition(":")[0] for each in bad] == ["the payload is not JSON", "no payload"]

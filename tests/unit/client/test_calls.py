@@ -123,6 +123,40 @@ def test_payload_of_a_type_that_json_lacks_is_a_type_error(payload: Any) -> None
         calls.schedule(payload, due=DUE)
 
 
+def test_bytes_go_out_as_base64_with_their_type_and_a_request_without_a_body_has_no_payload() -> None:
+    xml = {"payload": "PGEvPg==", "content_type": "text/xml"}
+    for call in (
+        calls.schedule(b"<a/>", due=DUE, content_type="text/xml"),
+        calls.change("e", {"payload": b"<a/>", "content_type": "text/xml"}),
+        calls.put_schedule("s", b"<a/>", None, {"every": timedelta(minutes=1), "content_type": "text/xml"}),
+    ):
+        assert {name: body_of(call)[name] for name in xml} == xml
+    with pytest.raises(TypeError, match="needs content_type"):
+        calls.schedule(b"<a/>", due=DUE)
+    for method, payload, sent in (
+        ("GET", None, False),
+        ("DELETE", None, False),
+        ("DELETE", 0, True),
+        ("PUT", None, True),
+        ("GET", 0, True),
+    ):
+        call = calls.schedule(payload, due=DUE, target={"method": method})  # type: ignore[typeddict-item]
+        assert ("payload" in body_of(call)) == sent
+
+
+def test_own_terms_of_events_and_schedules_go_out_as_the_api_has_them() -> None:
+    terms: Any = {"timeout": timedelta(seconds=45), "retry": {"schedule": [timedelta(minutes=1)]}}
+    wanted = {"timeout": "PT45S", "retry": {"schedule": ["PT1M"]}}
+    for call in (
+        calls.schedule(1, due=DUE, **terms),
+        calls.change("e", terms),
+        calls.put_schedule("s", 1, None, {"every": timedelta(minutes=1), **terms}),
+    ):
+        assert {name: body_of(call)[name] for name in wanted} == wanted
+    assert body_of(calls.schedule(1, due=DUE, expires=None))["expires"] is None
+    assert body_of(calls.change("e", {"timeout": None, "retry": None})) == {"timeout": None, "retry": None}
+
+
 def test_numbers_keep_all_their_digits() -> None:
     assert calls.encode([2**200, 0.1, "Grüße"]) == f'[{2**200},0.1,"Grüße"]'.encode()
 

@@ -70,6 +70,18 @@ def test_delivery_is_read() -> None:
     )
 
 
+def test_request_without_a_body_has_no_payload_and_one_of_another_type_has_its_bytes() -> None:
+    for body, content_type, payload in (
+        (b"", None, None),
+        (b"<a/>", "Text/XML; charset=utf-8", b"<a/>"),
+        (b"1", "application/json;a=b", 1),
+    ):
+        found = tocsin.verify(signed(body, content_type=content_type), body, SECRET)
+        assert (found.payload, found.body, found.content_type) == (payload, body, content_type or "application/json")
+    with refused("signature"):
+        tocsin.verify(signed(b"1"), b"", SECRET)
+
+
 def test_it_agrees_with_the_public_verifier() -> None:
     headers = signed() | {"webhook-timestamp": str(round(datetime.now(UTC).timestamp()))}
     headers["webhook-signature"] = signing.sign("order-17:time-out", int(headers["webhook-timestamp"]), BODY, [SECRET])

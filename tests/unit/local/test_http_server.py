@@ -106,6 +106,15 @@ async def test_a_web_page_can_add_no_delivery(origin: str) -> None:
         assert (await client.post("/receiver", content=b"1")).status_code == 204
 
 
+async def test_a_get_of_an_event_is_a_delivery_and_any_other_reads_the_page() -> None:
+    received = ReceivedDeliveries()
+    async with connected(received) as client:
+        assert (await client.get("/receiver/orders/17", headers={"ce-id": "asks"})).status_code == 204
+        assert (await client.get("/receiver/status/503", headers={"ce-id": "fails"})).status_code == 503
+        assert (await client.request("DELETE", "/receiver/orders/17", headers={"ce-id": "removes"})).status_code == 204
+        assert [each["id"] for each in (await client.get("/receiver")).json()] == ["asks", "fails", "removes"]
+
+
 async def test_what_was_received_is_shown_as_json_that_no_browser_takes_for_something_else() -> None:
     async with connected(ReceivedDeliveries()) as client:
         for sent in ("<script>alert(1)</script>", "\x1b[31m\u2028"):

@@ -74,6 +74,63 @@ async def test_what_does_not_fit_the_channel_is_refused_and_fails_if_the_channel
     assert not world.receiver.received
 
 
+def aimed(method: str, **more: Any) -> dict[str, Any]:
+    return {"delay": "PT10S", "target": {"path": "/17", "method": method}} | more
+
+
+async def test_events_without_a_body_have_no_payload_wherever_they_are_shown_and_a_get_refuses_one(world: World) -> None:
+    await world.admin.put(CHANNEL, HTTP)
+    for wrong, detail in (
+        (aimed("POST"), "is required"),
+        (aimed("GET", payload=None), "a GET request has no body"),
+        (aimed("GET", payload={"a": 1}), "a GET request has no body"),
+        (aimed("GET", payload={"a": "x" * 20_000}), "a GET request has no body"),
+    ):
+        refused = await world.demo.post(URL, wrong)
+        [error] = refused.json()["errors"]
+        assert (refused.status, error["pointer"]) == (422, "/payload") and error["detail"].startswith(detail)
+    for name, more in (("get", aimed("GET")), ("none", aimed("DELETE")), ("null", aimed("DELETE", payload=None))):
+        made = await world.demo.post(URL, more | {"id": name})
+        assert made.status == 201 and ("payload" in made.json()) == (name == "null")
+        assert (await world.demo.post(URL, more | {"id": name})).status == 200
+    assert (await world.demo.post(URL, aimed("DELETE", id="none", payload=None))).status == 409
+    assert (await world.demo.post(URL, aimed("GET", durability="fast"))).status == 202
+    listed = (await world.demo.get(URL)).json()["items"]
+    assert [each["id"] for each in listed if "payload" in each] == ["null"] and len(listed) == 3
+    await world.run(30)
+    assert sorted(got.delivery.body for got in world.receiver.received) == [b"", b"", b"", b"null"]
+
+
+async def test_a_change_leaves_no_event_without_the_payload_that_its_method_needs_or_with_one_that_it_refuses(world: World) -> None:
+    await world.admin.put(CHANNEL, HTTP)
+    await world.demo.post(URL, aimed("GET", id="get"))
+    await world.demo.post(URL, aimed("PUT", id="put", payload=[1]))
+    for name, change, pointer in (
+        ("get", {"payload": 1}, "/payload"),
+        ("get", {"payload": None}, "/payload"),
+        ("get", {"target": None}, "/payload"),
+        ("get", {"target": {"method": "PUT"}}, "/payload"),
+        ("put", {"target": {"method": "GET"}}, "/target/method"),
+        ("put", {"target": {"method": "GET"}, "payload": 1}, "/payload"),
+    ):
+        refused = await world.demo.patch(f"{URL}/{name}", change)
+        assert (refused.status, refused.json()["errors"][0]["pointer"]) == (422, pointer), change
+    assert (await world.demo.patch(f"{URL}/get", {"target": {"method": "GET", "path": "/18"}, "delay": "PT20S"})).status == 200
+    assert (await world.demo.patch(f"{URL}/get", {"target": {"method": "DELETE"}})).status == 200
+    assert "payload" not in (await world.demo.event("get"))
+    assert (await world.demo.patch(f"{URL}/get", {"target": None, "payload": {"a": 1}})).json()["payload"] == {"a": 1}
+    assert (await world.demo.patch(f"{URL}/put", {"target": {"method": "DELETE"}})).json()["payload"] == [1]
+
+
+async def test_a_collapsing_event_takes_the_place_of_one_with_or_without_a_payload(world: World) -> None:
+    await world.admin.put(CHANNEL, HTTP)
+    for last, payload in ((aimed("GET"), b""), (aimed("PUT", payload=5), b"5"), (aimed("DELETE"), b"")):
+        assert (await world.demo.post(URL, last | {"id": "doc", "collapse": "PT1M"})).status in (200, 201)
+        assert ("payload" in await world.demo.event("doc")) == bool(payload)
+    await world.run(20)
+    assert [got.delivery.body for got in world.receiver.received] == [b""]
+
+
 async def test_a_fast_event_keeps_its_target_through_the_ingest_queue(world: World) -> None:
     assert (await post(world, TARGET, durability="fast")).status == 202
     await world.run(30)

@@ -61,6 +61,8 @@ def _scheduler() -> list[Case]:
         expires="PT1H",
         flex="PT1M",
         retry={"attempts": 3, "first": "PT2S"},
+        timeout="PT45S",
+        content_type="text/xml",
         labels={"team": "a"},
     )
     keyed = EventIn(due="2026-11-21T10:21:55.255Z", payload=None, ordering_key="customer 7 é")
@@ -68,6 +70,7 @@ def _scheduler() -> list[Case]:
     work = Work(2, 3, "c0" * 32, NOW - 40, 900_000, NOW + 43_200_000)
     target = {"path": "/orders/17", "query": {"a": "é"}, "method": "PUT", "headers": {"X-A": "b"}}
     aimed = EventIn(due="2026-11-21T10:21:55.255Z", payload=None, target=target)
+    bodiless = EventIn(due="2026-11-21T10:21:55.255Z", target={"method": "GET"})
     calls = {"on_delivered": "audit", "on_dead": "alarms"}
     job = bulk_rows.BulkJob("move", '{"labels":{"order":"17"}}', NOW, by=-3_600_000)
     running = replace(job, state="running", started=NOW + 9, count=17, numbers=2, at=1, offset=5, done=7, confirmation="17-abc")
@@ -78,7 +81,16 @@ def _scheduler() -> list[Case]:
         tenant="acme",
         id="nightly",
         uid="u1",
-        spec=Recurrence(every="PT1H", jitter="PT5M", start="2026-11-21T10:00:00Z", catch_up=CatchUp(policy="all"), channel="c"),
+        spec=Recurrence(
+            every="PT1H",
+            jitter="PT5M",
+            start="2026-11-21T10:00:00Z",
+            catch_up=CatchUp(policy="all"),
+            channel="c",
+            retry={"schedule": ["PT1M"], "within": "PT1H"},
+            timeout="PT45S",
+            content_type="text/xml",
+        ),
         body=b'"' + b"x" * 20_000 + b'"',
         created=NOW,
         by="nonce",
@@ -109,6 +121,7 @@ def _scheduler() -> list[Case]:
         Case("another event of a fan-out", fanned[1].props, as_is),
         Case("event with an ordering key", new_event(keyed, body, NOW).props, as_is),
         Case("event with a target", new_event(aimed, body, NOW).props, as_is),
+        Case("event without a payload", new_event(bodiless, b"", NOW).props, as_is),
         Case("event with callbacks", new_event(EventIn(due="2026-11-21T10:21:55.255Z", payload=None, **calls), body, NOW).props, as_is),
         Case("schedule with callbacks", replace(definition, spec=Recurrence(cron="30 2 * * *", **calls)), props_of, parse),
         Case("event of two chunks", new_event(full, b'"' + b"y" * 16_500 + b'"', NOW).props, as_is),

@@ -194,6 +194,29 @@ async def test_wsgi_app_is_called_in_a_thread() -> None:
     assert threads and threads[0] is not threading.main_thread()
 
 
+async def test_handler_gets_requests_without_a_body_and_bodies_of_any_type() -> None:
+    got = []
+
+    def handler(request: httpx.Request) -> int:
+        got.append(
+            (
+                request.method,
+                request.content,
+                request.headers.get("content-type"),
+                tocsin.verify(request.headers, request.content, kit.secret).payload,
+            )
+        )
+        return 204
+
+    async with Tocsin(deliver_to=handler) as kit:
+        await kit.client.schedule(None, delay=DAY, id="a", target={"method": "GET"})
+        await kit.client.schedule(b"<a/>", delay=DAY, id="b", content_type="text/xml")
+        await kit.advance(DAY)
+        received = {each.id: each.payload for each in kit.receiver.received}
+    assert sorted(got, key=str) == [("GET", b"", None, None), ("POST", b"<a/>", "text/xml", b"<a/>")]
+    assert received == {"a": None, "b": b"<a/>"}
+
+
 async def test_handler_may_schedule_the_next_event() -> None:
     async def handler(request: httpx.Request) -> None:
         delivery = tocsin.verify(request.headers, request.content, kit.secret)

@@ -8,7 +8,7 @@ import { compact, python, pythonText, unseen, visible } from "./json.js";
 import { durationMs } from "./times.js";
 
 const LONG = 100_000; // characters of a body from which it is no argument of a program, of which Linux takes 131,072 bytes
-const DURATIONS = new Set(["delay", "expires", "flex", "collapse", "every", "jitter", "first", "max", "within"]);
+const DURATIONS = new Set(["delay", "expires", "flex", "collapse", "every", "jitter", "timeout", "first", "max", "within"]);
 const TIMES = new Set(["due", "start", "end"]);
 
 /** Quote a text for a POSIX shell. */
@@ -84,6 +84,7 @@ function options(fields) {
     else if (name === "channels") made.push(...value.map((each) => [flag, each]));
     else if (name === "labels") made.push(...Object.entries(value).map(([label, each]) => ["label", `${label}=${each}`]));
     else if (name === "target") made.push(...["path", "method"].filter((each) => value[each]).map((each) => [each, value[each]]), ...[["query", value.query], ["header", value.headers]].flatMap(([each, pairs]) => Object.entries(pairs ?? {}).map(([key, text]) => [each, `${key}=${text}`])));
+    else if (name === "retry") made.push(["retry", JSON.stringify(value)]);
     else if (name === "catch_up") made.push(["catch-up", value.policy], ...(value.within ? [["within", value.within]] : []));
     else if (name === "exclude") made.push(...(value.dates ?? []).map((each) => ["exclude", each]), ...(value.calendars ?? []).map((each) => ["calendar", each]));
     else return null;
@@ -95,7 +96,8 @@ function options(fields) {
 function command({ tenant, run }) {
   const { words, fields = {}, payload, id } = run;
   const given = options(fields);
-  const hidden = Object.keys(fields).includes("retry") ? "The command has no options for the retry policy of an event. Copy curl or Python instead." : "A value has invisible characters, which are not safe to paste into a shell. Copy curl or Python instead.";
+  const hidden = "A value has invisible characters, which are not safe to paste into a shell. Copy curl or Python instead.";
+  if (fields.content_type) return { missing: "The command reads the bytes of such a payload from a file. Copy curl or Python instead." };
   if (!given || (id && unseen(id))) return { missing: hidden };
   if (tenant) given.push(option("tenant", tenant));
   if (plainHttp()) given.push("--allow-plain-http");
@@ -114,7 +116,8 @@ const tenantOf = (ctx) => ctx.query.tenant;
 /** Return the request that creates an event. */
 export function creates(ctx, body) {
   const { fields, payload } = body;
-  const call = fields.channels ? ["client.fan_out", [python(payload), python(JSON.stringify(fields.channels))]] : ["client.schedule", [python(payload)]];
+  const written = python(payload ?? "null");
+  const call = fields.channels ? ["client.fan_out", [written, python(JSON.stringify(fields.channels))]] : ["client.schedule", [written]];
   return {
     method: "POST", path: "v1/events", body, tenant: tenantOf(ctx),
     run: { words: "events create", fields, payload, python: () => `event = ${pythonCall(call[0], [...call[1], ...named(without(fields, "channels"))])}\n    print(event.id${fields.channels ? "" : ", event.state, event.due"})` },

@@ -11,6 +11,8 @@ const DAY = 86_400_000;
 /** Members of an event that its owner does not set: a change of them is no conflict of contents. */
 const UNSET = ["attempts", "held", "late_ms", "late_because"];
 const END = Date.UTC(9999, 11, 31); // years of the API have four digits
+/** Methods whose requests may have no body. */
+const BODILESS = ["GET", "DELETE"];
 const EMPTY = '{\n  "hello": "world"\n}';
 
 /** Add the fields of a due time to a form: a delay, or a time in a named zone. `at`: the time so far, as the API has it. */
@@ -118,7 +120,7 @@ export function newEvent(ctx, changed, show) {
   const id = entry.field("/id", "Id (optional)", { maxLength: 200, hint: "Your own name for it, such as order-17: the same id and content again is the same event." });
   const when = whenFields(entry);
   const channels = channelFields(entry, ctx, { channel: "default" }, true);
-  const payload = payloadField(entry, EMPTY);
+  const payload = payloadField(entry, EMPTY, undefined, () => BODILESS.includes(target.method.input.value));
   const expires = entry.field("/expires", "Expires", { placeholder: "1h", hint: "It lapses if it is not delivered within this time after it is due." });
   const labels = entry.field("/labels", "Labels", { rows: 2, placeholder: "team=blue", hint: "One NAME=VALUE in a line." }, "textarea");
   const key = entry.field("/ordering_key", "Ordering key", { hint: "Events with the same key share the channel's limits per key, such as their order." });
@@ -127,6 +129,12 @@ export function newEvent(ctx, changed, show) {
   const durability = entry.field("/durability", "Durability", {}, "select", choice("", "", "fast", "standard", "mirrored"));
   const target = targetFields(entry);
   const retry = retryFields(entry);
+  target.method.input.addEventListener("change", () => {
+    const bodiless = BODILESS.includes(target.method.input.value);
+    if (payload.input.value !== (bodiless ? EMPTY : "")) return;
+    payload.input.value = bodiless ? "" : EMPTY;
+    payload.input.dispatchEvent(new Event("input"));
+  });
 
   function body() {
     if (id.input.value && !Entry.text(id)) throw refusal("/id", "an id has no spaces; leave the field empty to get one from the service");
@@ -178,11 +186,11 @@ export function editEvent(ctx, found, done, again) {
   const event = found.data;
   let tag = found.etag;
   const raw = member(found.text, "payload");
-  const written = pretty(raw);
+  const written = raw === undefined ? "" : pretty(raw);
   const entry = new Entry("Save the changes", send);
   const when = whenFields(entry, event.due);
   const channels = channelFields(entry, ctx, event, false);
-  const payload = payloadField(entry, written, raw);
+  const payload = payloadField(entry, written, raw, () => raw === undefined);
   const expires = entry.field("/expires", "Expires", { value: event.expires ?? "", placeholder: "1h", hint: "Empty: never." });
   const target = targetFields(entry, event.target);
   const aimed = JSON.stringify(target.body());
@@ -234,7 +242,7 @@ export function editEvent(ctx, found, done, again) {
 
 /** Return the request that creates an event like this one, without its id. What is past is due at once. */
 export function likeEvent(ctx, event, text) {
-  const names = ["channel", "expires", "flex", "durability", "retry", "labels", "ordering_key", "target", "on_delivered", "on_dead"];
+  const names = ["channel", "expires", "flex", "durability", "retry", "timeout", "content_type", "labels", "ordering_key", "target", "on_delivered", "on_dead"];
   const when = Date.parse(event.due) > present() ? { due: event.due } : { delay: "PT0S" };
-  return creates(ctx, { fields: { ...when, ...given(Object.fromEntries(names.map((name) => [name, event[name]]))) }, payload: member(text, "payload") ?? "null" });
+  return creates(ctx, { fields: { ...when, ...given(Object.fromEntries(names.map((name) => [name, event[name]]))) }, payload: member(text, "payload") });
 }

@@ -131,11 +131,12 @@ export const linesOf = (pairs) => Object.entries(pairs ?? {}).map(([name, value]
 /** Add the fields of an event's target to a form: what it changes of the requests to its http channel. `target`: the present one, of which pairs that are not touched stay as they are. */
 export function targetFields(entry, target = {}) {
   const path = entry.field("/target/path /target", "Path", { value: target.path ?? "", placeholder: "/orders/17", hint: "Added to the path of the http channel's URL." });
-  const method = entry.field("/target/method", "Method", {}, "select", ["POST", "PUT", "PATCH"].map((value) => el("option", { value, selected: value === (target.method ?? "POST") }, value)));
+  const method = entry.field("/target/method", "Method", {}, "select", ["POST", "PUT", "PATCH", "GET", "DELETE"].map((value) => el("option", { value, selected: value === (target.method ?? "POST") }, value)));
   const query = entry.field("/target/query", "Query", { value: linesOf(target.query), rows: 2, placeholder: "page=2", hint: "Added to the query of the URL: one NAME=VALUE in a line." }, "textarea");
   const headers = entry.field("/target/headers", "Headers", { value: linesOf(target.headers), rows: 2, placeholder: "x-order=17", hint: "Added to the headers of the channel: one NAME=VALUE in a line." }, "textarea");
   return {
     boxes: [path.box, method.box, query.box, headers.box],
+    method,
     /** Return the target; undefined for one that changes nothing. Throws `Refused`. */
     body() {
       const pairs = (field, name) => (field.input.value === linesOf(target[name]) ? target[name] : pairsOf(field, `/target/${name}`));
@@ -146,16 +147,17 @@ export function targetFields(entry, target = {}) {
   };
 }
 
-/** Add the field of a payload to a form. `text()` returns what is sent; throws `Refused` for what is not JSON. `unchanged`: JSON text that is sent as it is while the field is not touched. */
-export function payloadField(entry, value, unchanged) {
+/** Add the field of a payload to a form. `text()` returns what is sent; throws `Refused` for what is not JSON. `unchanged`: JSON text that is sent as it is while the field is not touched. `optional()`: true if the field may be empty; `text()` is then undefined. */
+export function payloadField(entry, value, unchanged, optional = () => false) {
   const field = entry.field("/payload", "Payload (JSON)", { value, rows: Math.min(14, Math.max(4, value.split("\n").length)), class: "code" }, "textarea");
   const state = field.hint;
   const read = () => (unchanged !== undefined && field.input.value === value ? unchanged : field.input.value);
+  const none = () => !field.input.value.trim() && optional();
   let was = true;
   function check() {
     let text;
     try {
-      text = `Valid JSON, ${new TextEncoder().encode(tokens(read()).join("")).length.toLocaleString("en")} bytes.`;
+      text = none() ? "Valid: the request has no body." : `Valid JSON, ${new TextEncoder().encode(tokens(read()).join("")).length.toLocaleString("en")} bytes.`;
     } catch (error) {
       if (!(error instanceof NotJson)) throw error;
       text = error.message;
@@ -171,6 +173,7 @@ export function payloadField(entry, value, unchanged) {
   return {
     ...field,
     text() {
+      if (none()) return undefined;
       try {
         tokens(read());
       } catch (error) {

@@ -158,7 +158,8 @@ export function scheduleForm(ctx, found, done, show) {
     const missed = given({ policy: policy.input.value, within: length(within) });
     return {
       fields: {
-        ...made, ...given({ jitter: length(jitter), overlap: overlap.input.value, ordering_key: text(key), on_delivered: text(channels.delivered), on_dead: text(channels.dead) }), ...channelBody(text(channels.channel)),
+        // What the form has no fields for stays.
+        ...made, ...given({ retry: old?.retry, timeout: old?.timeout, content_type: old?.content_type, jitter: length(jitter), overlap: overlap.input.value, ordering_key: text(key), on_delivered: text(channels.delivered), on_dead: text(channels.dead) }), ...channelBody(text(channels.channel)),
         ...(missed.policy === "last" && !missed.within ? {} : { catch_up: missed }),
       },
       payload: payload.text(),
@@ -244,6 +245,6 @@ export function scheduleForm(ctx, found, done, show) {
   }
 }
 
-const CONTENT = ["cron", "every", "timezone", "start", "end", "jitter", "catch_up", "exclude", "at_most_once_per", "overlap", "ordering_key", "channel", "channels", "on_delivered", "on_dead"];
+const CONTENT = ["cron", "every", "timezone", "start", "end", "jitter", "catch_up", "exclude", "at_most_once_per", "overlap", "ordering_key", "channel", "channels", "retry", "timeout", "content_type", "on_delivered", "on_dead"];
 /** Return the request that stores the content of a schedule as it is. */
 export const likeSchedule = (ctx, { data, text: written }) => puts(ctx, data.id, { fields: given(Object.fromEntries(CONTENT.map((name) => [name, data[name]]))), payload: member(written, "payload") });

@@ -224,7 +224,7 @@ def test_headers_of_the_service_and_the_connection_are_refused() -> None:
 
 
 WRONG: tuple[dict[str, Any], ...] = (
-    *({}, {"method": "GET"}, {"method": "DELETE"}, {"method": "put"}, {"method": "CONNECT"}, {"url": "http://evil.example"}),
+    *({}, {"method": "HEAD"}, {"method": "put"}, {"method": "CONNECT"}, {"url": "http://evil.example"}),
     *(
         {"headers": {"X-A": "1", "x-a": "2"}},
         {"headers": {"X-A": "a\r\nHost: evil"}},
@@ -289,6 +289,32 @@ async def test_the_sender_sends_the_target_over_a_kept_connection(listen: Listen
         and other.headers.keys() - plain.headers.keys() == {"x-b"}
     )
     assert verify(other.headers, other.body, [SECRET], NOW)
+
+
+async def test_requests_without_a_body_have_neither_length_nor_type_and_sign_an_empty_body(listen: Listen, sender: HttpSender) -> None:
+    receiver = await listen()
+    target = http_target(url(receiver, "/hook?a=1"))
+    for method, body in (("GET", b""), ("DELETE", b""), ("DELETE", b"[1]"), ("GET", b"")):
+        own = EventTarget(path="/17", method=method, headers={"X-B": "3"})
+        assert (await sender.send(target, make_delivery(body=body, event_target=own.stored()))).status == 200
+    got, removed, told, _ = receiver.requests
+    assert [each.line for each in (got, removed)] == ["GET /hook/17?a=1 HTTP/1.1", "DELETE /hook/17?a=1 HTTP/1.1"]
+    for each in (got, removed):
+        assert not {"content-type", "content-length"} & each.headers.keys() and each.headers["x-b"] == "3"
+        assert each.body == b"" and verify(each.headers, b"", [SECRET], NOW)
+    # No cache on the way may answer for the receiver.
+    assert got.headers["cache-control"] == "no-cache" and "cache-control" not in removed.headers
+    assert (told.headers["content-length"], told.headers["content-type"], told.body) == ("3", "application/json", b"[1]")
+    assert verify(told.headers, b"[1]", [SECRET], NOW) and receiver.connections == 1
+
+
+async def test_an_event_may_say_how_caches_answer_its_get_and_a_get_with_a_body_is_never_sent(listen: Listen, sender: HttpSender) -> None:
+    receiver = await listen()
+    own = EventTarget(method="GET", headers={"Cache-Control": "max-age=5"}).stored()
+    assert (await sender.send(http_target(url(receiver)), make_delivery(body=b"", event_target=own))).status == 200
+    assert receiver.requests[0].headers["cache-control"] == "max-age=5"
+    verdict = await sender.send(http_target(url(receiver)), make_delivery(body=b"1", event_target=own))
+    assert verdict.outcome == "final" and len(receiver.requests) == 1
 
 
 async def test_a_target_that_no_longer_fits_its_channel_is_a_final_failure_without_a_request(listen: Listen, sender: HttpSender) -> None:

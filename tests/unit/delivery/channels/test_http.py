@@ -168,7 +168,10 @@ async def test_proxies_of_the_environment_are_ignored(listen: Listen, sender: Ht
     assert (proxy.connections, receiver.connections) == (0, 1)
 
 
-async def test_a_receiver_that_does_not_answer_is_left_after_the_time_out(listen: Listen, sender: HttpSender) -> None:
+@pytest.mark.parametrize(("channel", "own"), [(800, None), (60_000, 800), (100, 800)])
+async def test_a_receiver_that_does_not_answer_is_left_after_the_time_out(
+    listen: Listen, sender: HttpSender, channel: int, own: int | None
+) -> None:
     received = asyncio.Event()
 
     async def note(request: Request, writer: asyncio.StreamWriter) -> bool:
@@ -176,7 +179,9 @@ async def test_a_receiver_that_does_not_answer_is_left_after_the_time_out(listen
         return False
 
     receiver = await listen(note)
-    verdict = await sender.send(http_target(url(receiver, "/hook?token=abc"), timeout=800), make_delivery())
+    target = http_target(url(receiver, "/hook?token=abc"), timeout=channel)
+    verdict = await sender.send(target, make_delivery(timeout=own))
+    assert post_of(target, make_delivery(timeout=own), sender.egress).timeout == 0.8
     assert received.is_set()
     assert verdict == Verdict("retry", None, f"http://127.0.0.1:{receiver.port}: no answer within 0.8 s")
     await receiver.idle.wait()
