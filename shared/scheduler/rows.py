@@ -20,7 +20,7 @@ import orjson
 from ..core.clock import Millis, to_text
 from ..core.durations import format_duration
 from ..delivery.channels.answer_heads import AnswerHead
-from ..delivery.channels.content import JSON, bytes_of
+from ..delivery.channels.content import JSON, bytes_of, is_content_type
 from ..delivery.channels.content import STORED as CONTENT_TYPE
 from ..delivery.channels.event_target import STORED as TARGET
 from ..storage.ports import Props, Row
@@ -107,9 +107,13 @@ def body_of(props: Mapping[str, Any]) -> bytes:
 
 
 def content_of(props: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Return the body to deliver, and its type. Raises ValueError if the payload does not stand for bytes although it has a type."""
-    body, kind = body_of(props), props.get(CONTENT_TYPE)
-    return (bytes_of(body), str(kind)) if kind else (body, JSON)
+    """Return the body to deliver, and its type. Raises ValueError for a payload with a type that is none, or that stands for no bytes."""
+    body, kind = body_of(props), str(props.get(CONTENT_TYPE) or "")
+    if not kind:
+        return body, JSON
+    if not is_content_type(kind):
+        raise ValueError("not a content type")
+    return bytes_of(body), kind
 
 
 def encoded_size(*texts: bytes) -> int:

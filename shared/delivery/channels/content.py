@@ -32,11 +32,17 @@ def _content_type(text: str) -> str:
 ContentType = Annotated[str, StringConstraints(max_length=200), AfterValidator(_content_type)]
 
 
+def is_content_type(text: str) -> bool:
+    """Return True for a media type as `ContentType` takes it. For what was read from a row, as if anybody had written it."""
+    return _TYPE.fullmatch(text) is not None
+
+
 def bytes_of(payload: bytes) -> bytes:
     """Return the bytes for which a payload, the JSON of a text, stands. Raises ValueError if it is none, or not plain base64."""
-    text = orjson.loads(payload)
-    if not isinstance(text, str):
+    if not payload.startswith(b'"'):
+        # Not parsed only to find that out: an array may hold many values.
         raise ValueError("not a text")
+    text = orjson.loads(payload)
     try:
         found = base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError):

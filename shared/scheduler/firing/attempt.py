@@ -38,7 +38,7 @@ from .waits import Waits
 log = logging.getLogger(__name__)
 
 NOT_HTTP = "the event has a target, and its channel is no http channel any more"
-NO_BYTES = "the event has a content type, and its payload is not the base64 of its bytes"
+NO_BYTES = "the event's content type is not valid, or its payload is not the base64 of its bytes"
 NO_KEY = "the event has no ordering_key, and its channel delivers to the owner of the key's partition"
 
 type SendDelivery = Callable[[Target, OutgoingDelivery], Awaitable[Verdict]]

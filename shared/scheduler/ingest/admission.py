@@ -313,15 +313,18 @@ class Ingest:
             _carries(aimed, body, now)
         if kind and body is None and not body_of(now):
             raise invalid("/content_type", "is for events with a payload; leave it out, or give a payload")
-        if body is not None:
+        sent = body_of(now) if body is None else body
+        if body is not None or ("content_type" in given and sent):
             # The event's own channel may have been removed; its delivery reports that.
             channel = patch.channel if patch.channel is not None else str(now["channel"])
-            self._sized(settings, body, await self._directory.target(tenant, channel), typed=bool(kind))
+            self._sized(settings, sent, await self._directory.target(tenant, channel), typed=bool(kind))
+        if body is not None:
             change.update({"chunks": 1, **body_props(body)})
         if patch.channel is not None:
             target = await self._channel(tenant, patch.channel)
             if body is None:
-                _sized_for(_carried(body_of(now), target, typed=bool(kind)), target.spec.max_payload)
+                in_text = not kind or isinstance(target.spec, QueueChannel)
+                _sized_for(sent if in_text else _bytes_of(sent), target.spec.max_payload)
             _keyed(target, str(now[KEY]) if KEY in now else None, "channel", "the event has no ordering_key; ")
             change["channel"] = patch.channel
         if aimed and (patch.channel is not None or aimed != kept):
@@ -331,16 +334,14 @@ class Ingest:
             change[STORED] = aimed
         if "content_type" in given:
             change[TYPE] = kind
-            if body is None and body_of(now):
-                self._sized(settings, body_of(now), await self._directory.target(tenant, str(now["channel"])), typed=bool(kind))
         if "retry" in given:
             change |= {"retry": "", "pauses": "", **retry_props(patch.retry)}
         if "timeout" in given:
             change[TIMEOUT] = patch.timeout or 0
         if change.get(TIMEOUT, now.get(TIMEOUT)) and (patch.channel is not None or change.get(TIMEOUT)):
             _timed(await self._channel(tenant, str(change.get("channel", now["channel"]))))
-        if body is not None or aimed != kept or not {TYPE, "pauses"}.isdisjoint(change):
-            change["size"] = row_size(body_of(now) if body is None else body, {**now, **change})
+        if body is not None or any(change.get(name, now.get(name, "")) != now.get(name, "") for name in (STORED, TYPE, "pauses")):
+            change["size"] = row_size(sent, {**now, **change})
         if "expires" in given:
             change["expires"] = NEVER if patch.expires is None else patch.expires
             if patch.expires is not None and patch.expires < int(now.get("flex", 0)):
@@ -496,13 +497,15 @@ class Ingest:
     def _sized(settings: Tenant, body: bytes, target: Target | None, durability: Durability = "standard", *, typed: bool = False) -> None:
         """Raise 413 for a payload that is too large, and 422 for one that stands for no bytes. typed: it has a content type."""
         most = largest_payload(settings)
-        bounds = [(most, _bytes_of(body) if typed else body, "payload_bytes" if most == settings.limits.payload_bytes else "")]
+        sent = _bytes_of(body) if typed else body
+        bounds = [(most, sent, "payload_bytes" if most == settings.limits.payload_bytes else "")]
         if target is not None:
-            bounds.append((target.spec.max_payload, _carried(body, target, typed=typed), ""))
+            # In the text of a queue message, bytes are base64.
+            bounds.append((target.spec.max_payload, body if isinstance(target.spec, QueueChannel) else sent, ""))
         if durability == "fast":
             bounds.append((MAX_SMALL_PAYLOAD, body, ""))
-        for limit, sent, name in sorted(bounds, key=lambda bound: bound[0]):
-            _sized_for(sent, limit, name)
+        for limit, carried, name in sorted(bounds, key=lambda bound: bound[0]):
+            _sized_for(carried, limit, name)
 
     @staticmethod
     def admitted(event: EventToStore, stored: Stored | StorageError) -> Admitted:
@@ -553,11 +556,6 @@ def _sized_for(body: bytes, most: int, limit: str = "") -> None:
 def _fits(target: EventTarget, channel: Target) -> None:
     for fault in faults_with(target, channel.spec):
         raise invalid(f"/target{fault.pointer}", fault.detail)
-
-
-def _carried(body: bytes, target: Target, *, typed: bool) -> bytes:
-    """Return the bytes that a channel's message has of a payload: in the text of a queue message, bytes are base64."""
-    return _bytes_of(body) if typed and not isinstance(target.spec, QueueChannel) else body
 
 
 def _bytes_of(body: bytes) -> bytes:

@@ -85,6 +85,8 @@ async def heartbeats_call(call: Call[Scheduler, HeartbeatIn]) -> Answer:
             "channel": asked.channel,
             "collapse": longest,
             "durability": "standard",
+            # An alarm stays one, whatever the tenant's settings say of its own events.
+            "expires": None,
         }
     )
     made = await call.service.collapsing.post(call.tenant, event, body, call.arrival)

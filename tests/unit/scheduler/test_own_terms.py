@@ -137,11 +137,12 @@ async def test_an_event_that_outlives_its_tenants_end_lapses_and_occurrences_and
     await world.admin.post(f"{CHANNEL}/pause")
     await post(world, id="one")
     await world.demo.put("/api/v1/schedules/poll", {"every": "PT1M", "payload": 2})
+    await world.demo.post("/api/v1/heartbeats/backup", {"within": "PT10S"})
     await world.run(180)
     states = {each["id"]: each for each in (await world.demo.get(URL)).json()["items"]}
     assert states["one"]["state"] == "lapsed"
     others = [each for name, each in states.items() if name != "one"]
-    assert others and not any("expires" in each or each["state"] == "lapsed" for each in others)
+    assert "heartbeat:backup" in states and len(others) > 2 and not any("expires" in each or each["state"] == "lapsed" for each in others)
 
 
 @pytest.mark.parametrize("expires", ["PT0S", "PT0.5S", 5, "soon"])
