@@ -23,7 +23,7 @@ from ..scheduler.protocol.mirroring import Side
 from ..scheduler.service import Scheduler
 from ..storage import Storage, open_storage
 from ..storage.ports import Message
-from ..tenants.store import TenantDirectory
+from ..tenants.store import OtherJobs, TenantDirectory
 from ..web.arrivals import Arrivals
 from .lazy_owners import LazyOwners
 from .poison import PoisonQueues, PoisonSide
@@ -63,12 +63,14 @@ class Application(Services):
             tables,
             clock,
             settings,
-            remains=lambda tenant: self.scheduler.remains(tenant),
-            refuse_delete=lambda tenant: self.fleets.refuse_living(tenant),
-            on_delete=self._end_parts,
-            on_searchable=lambda tenant, new: self.scheduler.label_index.begin(tenant, fresh=new),
-            on_expired_key=self._tell_expired_key,
-            may_write=lambda: not self.forms.newer,
+            jobs=OtherJobs(
+                remains=lambda tenant: self.scheduler.remains(tenant),
+                refuse_delete=lambda tenant: self.fleets.refuse_living(tenant),
+                on_delete=self._end_parts,
+                on_searchable=lambda tenant, new: self.scheduler.label_index.begin(tenant, fresh=new),
+                on_expired_key=self._tell_expired_key,
+                may_write=lambda: not self.forms.newer,
+            ),
             entropy=ports.entropy,
         )
         self.arrivals = Arrivals(clock, storage.server_times, ports.entropy(6).hex())
@@ -100,7 +102,7 @@ class Application(Services):
 
         jobs, watch = timer_jobs(self, self.poison), self.scheduler.watch_ticks
         wakes = self.scheduler.wakes if self.scheduler.wakes.on else None
-        return Timers(self.storage.tables, self.storage.queues, self.clock, jobs, under_way, watch, stretch, self.forms, wakes)
+        return Timers(self.storage, self.clock, jobs, under_way, watch, stretch, self.forms, wakes)
 
     @property
     def limit_notices(self) -> LimitNotices:

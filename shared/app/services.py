@@ -320,21 +320,18 @@ class Services:
     @cached_property
     def metrics(self) -> Metrics:
         """The metrics of the service."""
-        from ..ops.metrics.service import Metrics
+        from ..ops.metrics.service import JobFigures, Metrics, ProcessFigures
 
         trace_watch = self.ports.trace_watch
+        counters = (self.scheduler.counters, self.locks.counters, *((trace_watch.counters,) if trace_watch else ()))
         return Metrics(
             self.storage,
             self.clock,
             self.ports.ids,
-            (self.scheduler.counters, self.locks.counters, *((trace_watch.counters,) if trace_watch else ())),
-            self.watch.figures,
-            self.checkpoints.figures,
-            self._maintenance.figures,
+            ProcessFigures(counters, self.longest_stall, self.began),
+            JobFigures(self.watch.figures, self.checkpoints.figures, self._maintenance.figures),
             self._periods,
             self.directory.channels.allow_long_work,
-            self.longest_stall,
-            self.began,
         )
 
     @cached_property

@@ -22,8 +22,9 @@ from ..scheduler.timings import SILENCE
 from ..scheduler.wakes.rules import LOOKED_OLD
 from ..scheduler.wakes.service import Wakes
 from ..scheduler.wakes.ticks import ASKED_EVERY, SILENT_FROM, SWEEP_ROW
+from ..storage import Storage
 from ..storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
-from ..storage.ports import Merge, Props, Queues, Row, RowQuery, Tables, Upsert
+from ..storage.ports import Merge, Props, Row, RowQuery, Upsert
 
 log = logging.getLogger(__name__)
 
@@ -111,8 +112,7 @@ class Timers:
 
     def __init__(
         self,
-        tables: Tables,
-        queues: Queues,
+        storage: Storage,
         clock: Clock,
         jobs: Mapping[str, Sequence[tuple[str, Job]]],
         under_way: UnderWay = lambda job, counts: False,
@@ -127,8 +127,8 @@ class Timers:
         self._wakes = wakes
         self._under_run: dict[str, asyncio.Task[JobRun]] = {}
         """The jobs that run in this process now."""
-        self._watch, self._stretch, self._forms = watch, stretch, forms or StoredForms(tables, clock)
-        self._tables, self._queues, self._clock, self._jobs, self._under_way = tables, queues, clock, jobs, under_way
+        self._watch, self._stretch, self._forms = watch, stretch, forms or StoredForms(storage.tables, clock)
+        self._tables, self._queues, self._clock, self._jobs, self._under_way = storage.tables, storage.queues, clock, jobs, under_way
 
     async def run_once(self, job: str) -> Counts:
         """Run every part of `job` and return the counts by part. Raise `SweepFailed` after all have run if one failed."""

@@ -15,7 +15,7 @@ import logging
 import math
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..core.clock import Clock, Millis, to_text
 from ..core.errors import Problem, StorageError
@@ -62,8 +62,27 @@ EXPIRED_TOLD_EVERY = 3_600.0
 """Most entries per kind."""
 
 
-async def _nothing(tenant: str) -> bool:
+async def _nothing(*_: object) -> bool:
     return False
+
+
+@dataclass(frozen=True, slots=True)
+class OtherJobs:
+    """The rest of the application as the directory calls it. By default there is nothing else.
+
+    remains: returns True while events, or anything else that a tenant can look up, are stored for a deleted tenant. refuse_delete: raises
+    409 while a part of the tenant cannot be deleted. on_delete: deletes the parts of a tenant beside keys and channels; raises 409 like
+    `refuse_delete`; safe to repeat. on_searchable: is called with a tenant that has declared other labels searchable, and True if the
+    tenant is new. on_expired_key: is called with the tenant and the prefix of a key that is used after its expiry, once an hour for each
+    key. may_write: returns False while not even the day of a key's use may be noted.
+    """
+
+    remains: Callable[[str], Awaitable[bool]] = _nothing
+    refuse_delete: Callable[[str], Awaitable[object]] = _nothing
+    on_delete: Callable[[str], Awaitable[object]] = _nothing
+    on_searchable: Callable[[str, bool], Awaitable[object]] = _nothing
+    on_expired_key: Callable[[str, str], Awaitable[object]] = _nothing
+    may_write: Callable[[], bool] = lambda: True
 
 
 class TenantDirectory:
@@ -75,22 +94,10 @@ class TenantDirectory:
         clock: Clock,
         settings: Settings,
         *,
-        remains: Callable[[str], Awaitable[bool]] = _nothing,
-        refuse_delete: Callable[[str], Awaitable[object]] = _nothing,
-        on_delete: Callable[[str], Awaitable[object]] = _nothing,
-        on_searchable: Callable[[str, bool], Awaitable[object]] | None = None,
-        on_expired_key: Callable[[str, str], Awaitable[object]] | None = None,
-        may_write: Callable[[], bool] = lambda: True,
+        jobs: OtherJobs | None = None,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        """remains: returns True while events, or anything else that a tenant can look up, are stored for a deleted tenant. refuse_delete:
-        raises 409 while a part of the tenant cannot be deleted. on_delete: deletes the parts of a tenant beside keys and channels; raises
-        409 like `refuse_delete`; safe to repeat. on_searchable: is called with a tenant that has declared other labels searchable, and
-        True if the tenant is new. on_expired_key: is called with the tenant and the prefix of a key that is used after its expiry, once an
-        hour for each key. may_write: returns False while not even the day of a key's use may be noted."""
-        self._remains, self._refuse_delete, self._on_delete = remains, refuse_delete, on_delete
-        self._on_searchable = on_searchable
-        self._on_expired_key, self._may_write = on_expired_key, may_write
+        self._jobs = OtherJobs() if jobs is None else jobs
         self._expired_uses: dict[str, float] = {}
         """Monotonic time of the last use that was told, by the digest of an expired key."""
         self._tables, self._clock, self._entropy = tables, clock, entropy
@@ -130,7 +137,7 @@ class TenantDirectory:
         now = self._clock.now()
         if home is None or home.uid != stored.uid or (stored.expires is not None and stored.expires <= now):
             return None
-        if (digest, now // DAY) not in self._uses and self._may_write():
+        if (digest, now // DAY) not in self._uses and self._jobs.may_write():
             self._note_use(stored, digest, now)
         return stored.record
 
@@ -140,11 +147,10 @@ class TenantDirectory:
         stored = await self._keys.get(digest)
         if stored is None or stored.expires is None or stored.expires > self._clock.now():
             return None
-        if self._on_expired_key is not None:
-            await self._tell_expired(stored, digest, self._on_expired_key)
+        await self._tell_expired(stored, digest)
         return stored.expires
 
-    async def _tell_expired(self, key: KeyRow, digest: str, tell: Callable[[str, str], Awaitable[object]]) -> None:
+    async def _tell_expired(self, key: KeyRow, digest: str) -> None:
         """Have the tenant of an expired key told that it is still used, once an hour by this process."""
         now = self._clock.monotonic()
         home = await self._homes.get(key.tenant)
@@ -154,7 +160,7 @@ class TenantDirectory:
             self._expired_uses.clear()
         self._expired_uses[digest] = now
         try:
-            await tell(key.tenant, key.prefix)
+            await self._jobs.on_expired_key(key.tenant, key.prefix)
         except StorageError as error:
             del self._expired_uses[digest]
             log.debug("The use of an expired key could not be noted: %s", error, extra={"action": "notice_postponed", "tenant": key.tenant})
@@ -239,7 +245,7 @@ class TenantDirectory:
                     await self._end(home)
                 former, home = await self._going(home), None
             check_if_match(headers or {}, etag_of(home.etag) if home else None)
-            if former is not None and not inherit and await self._remains(name):
+            if former is not None and not inherit and await self._jobs.remains(name):
                 raise conflict("events-left", _EVENTS_LEFT)
             new = replace(home, spec=spec) if home is not None else Home(name, self._entropy(8).hex(), spec, self._clock.now(), "")
             if home is not None and home.spec == spec:
@@ -260,8 +266,8 @@ class TenantDirectory:
             self._homes.drop(name)
             if isinstance(written, Applied):
                 log_limits(name, home.spec if home is not None else Tenant(), spec)
-                if self._on_searchable is not None and new.declared and (home is None or new.declared != home.declared):
-                    await self._on_searchable(name, before is None)
+                if new.declared and (home is None or new.declared != home.declared):
+                    await self._jobs.on_searchable(name, before is None)
                 return shown(new), etag_of(written.etags[0]), home is None
             return CONFLICT
 
@@ -285,7 +291,7 @@ class TenantDirectory:
                 raise not_found("tenant")
             if not home.deleting:
                 check_if_match(headers or {}, etag_of(home.etag))
-                await self._refuse_delete(name)
+                await self._jobs.refuse_delete(name)
                 async with self._marks.changing(name):
                     marked = await self._tables.write(TENANTS, rows.PK_TENANTS, [Merge(name, {"deleting": True}, home.etag)])
                 self._homes.drop(name)
@@ -321,7 +327,7 @@ class TenantDirectory:
                             problem,
                             extra={"action": "tenant_ends_later", "tenant": home.name},
                         )
-                if home.gone and row.read_at - row.timestamp >= REMEMBER and not await self._remains(home.name):
+                if home.gone and row.read_at - row.timestamp >= REMEMBER and not await self._jobs.remains(home.name):
                     written = await self._tables.write(TENANTS, rows.PK_TENANTS, [Delete(home.name, row.etag)])
                     forgotten += isinstance(written, Applied)
                     self._homes.drop(home.name)
@@ -335,7 +341,7 @@ class TenantDirectory:
             return
         await self.keys.delete_all(home)
         await self.channels.delete_all(home)
-        await self._on_delete(home.name)
+        await self._jobs.on_delete(home.name)
         now = await self._going(home)
         if now is not None and not now.gone:
             await self._tables.write(TENANTS, rows.PK_TENANTS, [Merge(home.name, {"gone": True}, now.etag)])

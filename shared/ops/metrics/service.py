@@ -56,6 +56,22 @@ class RenderedMetrics(NamedTuple):
     text: bytes
 
 
+class JobFigures(NamedTuple):
+    """Functions that read the figures of the jobs beside the scheduler."""
+
+    fleets: Callable[[], Awaitable[list[FleetFigures]]]
+    turns: Callable[[], Awaitable[list[TurnFigures]]]
+    maintenance: Callable[[], Awaitable[list[MaintenanceFigures]]]
+
+
+class ProcessFigures(NamedTuple):
+    """The figures that a process keeps in memory. longest_stall: see `StallWatch`. started: start of the application."""
+
+    counters: Sequence[Mapping[str, int]]
+    longest_stall: Callable[[], float]
+    started: Millis
+
+
 class Metrics:
     """The metrics of the service. One object per process."""
 
@@ -64,23 +80,14 @@ class Metrics:
         storage: Storage,
         clock: Clock,
         ids: Ids,
-        counters: Sequence[Mapping[str, int]],
-        fleets: Callable[[], Awaitable[list[FleetFigures]]],
-        turns: Callable[[], Awaitable[list[TurnFigures]]],
-        maintenance: Callable[[], Awaitable[list[MaintenanceFigures]]],
+        process: ProcessFigures,
+        jobs: JobFigures,
         timers: Collection[str],
         allow_work: Callable[[str], Awaitable[bool]],
-        longest_stall: Callable[[], float],
-        started: Millis | None = None,
     ) -> None:
-        """timers: the deployed timers. allow_work: returns True if a channel of the tenant allows long work; raises 404.
-
-        longest_stall: see `StallWatch`. started: start of the application; by default now.
-        """
-        self._allow_work, self._longest_stall = allow_work, longest_stall
-        self._timers, self._started = timers, clock.now() if started is None else started
-        self._storage, self._tables, self._clock, self._ids, self._counters = storage, storage.tables, clock, ids, counters
-        self._fleets, self._turns, self._maintenance = fleets, turns, maintenance
+        """timers: the deployed timers. allow_work: returns True if a channel of the tenant allows long work; raises 404."""
+        self._allow_work, self._timers, self._figures, self._jobs = allow_work, timers, process, jobs
+        self._storage, self._tables, self._clock, self._ids = storage, storage.tables, clock, ids
         self.totals = Totals(storage.tables)
         """The figures of finished shards."""
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
@@ -109,14 +116,17 @@ class Metrics:
     async def _render(self, key: str) -> RenderedMetrics:
         # Named on the first call: a process that answers no call needs no name.
         self._process = self._process or self._ids.name()
-        counted = {what: count for each in self._counters for what, count in each.items()}
-        seen = MetricsSnapshot(self._clock.now(), process=self._process, counters=counted, longest_stall=self._longest_stall())
+        counted = {what: count for each in self._figures.counters for what, count in each.items()}
+        seen = MetricsSnapshot(self._clock.now(), process=self._process, counters=counted, longest_stall=self._figures.longest_stall())
         seen.tenants = {
             row.rk: TenantFigures() for row in await load_rows(self._tables, RowQuery(TENANTS, PK_TENANTS, "", "~", select=("deleting",)))
         }
         (ticks, seen.fleets, seen.turns, seen.maintenance), _, _, _, _ = await asyncio.gather(
             asyncio.gather(
-                load_rows(self._tables, RowQuery(SWEEPS, PK_TICKS, "", "~")), self._fleets(), self._turns(), self._maintenance()
+                load_rows(self._tables, RowQuery(SWEEPS, PK_TICKS, "", "~")),
+                self._jobs.fleets(),
+                self._jobs.turns(),
+                self._jobs.maintenance(),
             ),
             self._finished(seen),
             self._open(seen),
@@ -124,7 +134,7 @@ class Metrics:
             self._queues(seen),
         )
         # A timer without a tick counts from the start of this process; timers that are no longer deployed are left out.
-        seen.ticks = dict.fromkeys(self._timers, self._started)
+        seen.ticks = dict.fromkeys(self._timers, self._figures.started)
         seen.ticks |= {row.rk: int(row.props["at"]) for row in ticks if row.rk in seen.ticks}
         seen.sweeps = times_of(next((row for row in ticks if row.rk == SWEEP_ROW), None))
         return RenderedMetrics(seen, exposition(seen))

@@ -16,6 +16,7 @@ from shared.core.clock import Millis, SettableClock
 from shared.core.errors import Unavailable
 from shared.ops.health.rules import SILENT_PERIODS
 from shared.scheduler.wakes.ticks import SWEEP_ROW, times_of
+from shared.storage import Storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from shared.storage.ports import RowQuery, Upsert
@@ -30,7 +31,7 @@ class Stage:
         self.tables, self.queues = MemoryTables(self.clock), MemoryQueues(self.clock)
         parts = {job: tuple(named.items()) for job, named in jobs.items()}
         self.stretch = 1.0
-        self.timers = Timers(self.tables, self.queues, self.clock, parts, _has_counts, stretch=lambda: self.stretch)
+        self.timers = Timers(Storage(self.tables, self.queues), self.clock, parts, _has_counts, stretch=lambda: self.stretch)
 
     async def open(self) -> Stage:
         await self.tables.ensure(ALL_TABLES)

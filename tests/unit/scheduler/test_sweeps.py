@@ -15,6 +15,7 @@ from shared.delivery.channels.ports import Verdict
 from shared.engine.stored_forms import STORED_FORMS, TICK_FORMS
 from shared.scheduler import sweeps, timings
 from shared.scheduler.keys import NEWS, index_key, index_partition, shard_key
+from shared.storage import Storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, IDS, LEDGER, PK_TICKS, QUEUE_SHARDS, SHARDS, SWEEPS
 from shared.storage.ports import Insert, Merge, RowQuery
@@ -250,7 +251,7 @@ async def timers(**jobs: Any) -> tuple[Timers, MemoryTables, SettableClock]:
     clock = SettableClock(START)
     tables = MemoryTables(clock)
     await tables.ensure((SWEEPS,))
-    return Timers(tables, MemoryQueues(clock), clock, {"scan": list(jobs.items())}), tables, clock
+    return Timers(Storage(tables, MemoryQueues(clock)), clock, {"scan": list(jobs.items())}), tables, clock
 
 
 async def counted(now: Millis) -> Counter[str]:
