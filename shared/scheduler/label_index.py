@@ -26,8 +26,7 @@ from ..engine.row_codec import RowCodec
 from ..engine.stored_passes import following, page_with_rows
 from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS
 from ..storage.ports import ANY, Applied, Insert, Merge, Props, Replace, Row, RowQuery, Tables, Upsert, Where
-from .facets.finding.labels import MARK, digests_of
-from .facets.finding.rows import LABEL_ROWS, file_rows
+from .facets.finding import LABEL_ROWS, MARK, digests_of, file_rows
 from .keys import (
     END_EVENTS,
     FIRST_EVENT,

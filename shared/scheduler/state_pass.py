@@ -23,8 +23,7 @@ from ..engine.stored_passes import following, page_with_rows
 from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS, TENANTS
 from ..storage.ports import Applied, Props, Replace, Row, RowQuery, Tables, Where
 from ..tenants.rows import PK_TENANTS
-from .facets.finding.rows import STATE_ROWS, file_rows
-from .facets.finding.states import ListedState
+from .facets.finding import STATE_ROWS, ListedState, file_rows
 from .keys import GATE, HOME, NEWS, index_number, index_partitions, index_shard
 from .shard.gate import parse_gate
 

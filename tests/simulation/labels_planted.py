@@ -10,7 +10,7 @@ from shared.engine.effects import Steps, write
 from shared.scheduler import label_index
 from shared.scheduler.changes import verbs as changes
 from shared.scheduler.facets import FACETS
-from shared.scheduler.facets.finding.facets import Labels
+from shared.scheduler.facets.finding import Labels
 from shared.scheduler.points import Facets
 from shared.scheduler.protocol import changing
 from shared.scheduler.queries import lookup

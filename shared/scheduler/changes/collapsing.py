@@ -17,7 +17,7 @@ from ...delivery.channels.event_target import STORED
 from ...storage.ports import Props
 from ...web.arrivals import Arrival
 from ...web.problem import conflict
-from ..facets.finding.labels import MARK
+from ..facets.finding import MARK
 from ..ingest.admission import Admitted, Ingest
 from ..model import EventIn
 from ..owed import CALLBACKS

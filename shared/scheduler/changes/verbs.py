@@ -23,8 +23,7 @@ from ...web.problem import conflict, not_found
 from ..end_notes import EndNotes
 from ..facets import FACETS
 from ..facets.fanouts.names import id_names
-from ..facets.finding.labels import MARK, digests_of
-from ..facets.finding.rows import LABEL_ROWS, file_rows
+from ..facets.finding import LABEL_ROWS, MARK, digests_of, file_rows
 from ..ingest.writer import Writer
 from ..keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, parse_address, place_of, shard_tenant
 from ..model import EventPatch

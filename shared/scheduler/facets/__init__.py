@@ -1,6 +1,6 @@
 """The features of events that hang on the points of the core (`points`), each in a file or folder of its own.
 
-finding/     rows that make events findable: dead and retrying ones, held ones, and those with searchable labels
+finding      rows that make events findable: dead and retrying ones, held ones, and those with searchable labels
 long_work/   receivers that complete an event later: tokens, and what becomes of the event
 callbacks    what is owed after an event has ended
 answers      the heads of receivers' answers, beside the event
@@ -17,7 +17,7 @@ from typing import Final
 from ..points import Facets
 from .answers import Answers
 from .callbacks import Callbacks
-from .finding.facets import Held, Labels, States
+from .finding import Held, Labels, States
 from .long_work.facet import LongWork
 
 

@@ -20,7 +20,7 @@ from ...delivery.flow.service import Flow
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
 from .. import rules
-from ..facets.finding.held import HELD, held_numbers
+from ..facets.finding import HELD, held_numbers
 from ..facets.long_work.rules import silence
 from ..key_lines import KeyLines
 from ..keys import shard_tenant

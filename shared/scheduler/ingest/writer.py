@@ -17,7 +17,7 @@ from ...core.errors import StorageError, Unavailable
 from ...core.loop_turns import EVENTS, LoopTurns
 from ...storage.ports import Props, Row
 from ..facets.fanouts.names import MADE
-from ..facets.finding.labels import mark_of
+from ..facets.finding import mark_of
 from ..keys import Address, server_id
 from ..overlap import has_line
 from ..protocol.changing import find

@@ -17,8 +17,7 @@ from ...core.clock import Millis
 from ...engine.effects import Steps, get, write
 from ...storage.names import EVENTS, SWEEPS
 from ...storage.ports import Applied, Insert, Op, Replace
-from ..facets.finding.held import BEGUN, HELD, digest_of, held_props
-from ..facets.finding.rows import STATE_ROWS, key_of, partition_of
+from ..facets.finding import BEGUN, HELD, STATE_ROWS, digest_of, held_props, key_of, partition_of
 from ..shard.gate import HeldGate, merge_gate
 from .owning import OwnerSession, refence, rest
 

@@ -10,7 +10,7 @@ import orjson
 
 from ...core.clock import Millis
 from ..attempt_history import history_of
-from ..facets.finding.states import LISTED, ListedState, RowKind, in_state
+from ..facets.finding import LISTED, ListedState, RowKind, in_state
 from ..protocol.redriving import is_redriven
 from ..rows import shown_state
 from ..rules import GOING

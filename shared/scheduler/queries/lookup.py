@@ -16,9 +16,7 @@ from ...engine.queries import each_row, load_rows
 from ...storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import MAX_PAGE, Row, RowQuery, Tables, Where
 from ..answer_rows import heads_by_time, places_of, range_of
-from ..facets.finding.labels import has_digest, label_digest
-from ..facets.finding.rows import LABEL_ROWS, STATE_ROWS, partitions, remove_stale, shard_of
-from ..facets.finding.states import LISTED, in_state
+from ..facets.finding import LABEL_ROWS, LISTED, STATE_ROWS, has_digest, in_state, label_digest, partitions, remove_stale, shard_of
 from ..keys import (
     END_EVENTS,
     FIRST_EVENT,

@@ -19,8 +19,7 @@ from ...engine.queries import first_rows, has_rows, load_rows
 from ...storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import Row, RowQuery, Tables, Where
 from ..end_notes import read_ends
-from ..facets.finding.held import HELD, REST, count_held
-from ..facets.finding.rows import STATE_ROWS, partitions, shard_of
+from ..facets.finding import HELD, REST, STATE_ROWS, count_held, partitions, shard_of
 from ..keys import (
     END_EVENTS,
     FIRST_EVENT,

@@ -18,8 +18,7 @@ from ...web.paging.cursor import decode_cursor, encode_cursor
 from ...web.problem import invalid, not_found
 from ...web.routes import Answer, Call, RouteGroup
 from ..changes.verbs import dead_letters, members_of
-from ..facets.finding.labels import label_digest
-from ..facets.finding.states import ROW_KINDS
+from ..facets.finding import ROW_KINDS, label_digest
 from ..fanouts.model import FanoutOut, FanoutReport
 from ..fanouts.service import ShownFanout
 from ..ingest.admission import Admitted

@@ -10,8 +10,7 @@ from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW, home_stamp
 from ..bulk.rows import OPEN_ROW, PK_OPEN, BulkJob, addresses_of
 from ..bulk.service import BulkJobs
 from ..end_notes import read_ends
-from ..facets.finding.held import count_held
-from ..facets.finding.rows import remove_stale
+from ..facets.finding import count_held, remove_stale
 from ..label_index import LABELS_ROW, PK_PROGRESS, LabelIndex, LabelProgress
 from ..mirror.failover import BACK_ROW, PROGRESS_ROW, Failover
 from ..outcomes.notice_rows import PARTITION as NOTICES

@@ -14,8 +14,7 @@ from typing import Any
 
 from shared.engine.effects import Get, Write
 from shared.scheduler import rules
-from shared.scheduler.facets.finding.rows import STATE_ROWS, key_of, partition_of
-from shared.scheduler.facets.finding.states import in_state
+from shared.scheduler.facets.finding import STATE_ROWS, in_state, key_of, partition_of
 from shared.scheduler.keys import GATE, index_shard, parse_address
 from shared.scheduler.protocol.dispatch import ShardMessage
 from shared.scheduler.protocol.mirroring import FENCE_PK, FENCE_ROW, SECOND, Fence

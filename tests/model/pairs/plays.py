@@ -13,7 +13,7 @@ from typing import Any
 from shared.engine.effects import Get, Write
 from shared.scheduler import rules
 from shared.scheduler.facets import FACETS
-from shared.scheduler.facets.finding.rows import STATE_ROWS, key_of, partition_of
+from shared.scheduler.facets.finding import STATE_ROWS, key_of, partition_of
 from shared.scheduler.keys import GATE, Address, event_row, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.protocol import changing, dispatch, ingest, mirroring, owning
 from shared.scheduler.protocol.mirroring import SECOND, Fence, Way, parse_fence

@@ -9,10 +9,8 @@ from shared.delivery.channels.model import LongWork
 from shared.delivery.flow.rules import FREE, ClaimHold
 from shared.engine.effects import Get
 from shared.scheduler import facets, rules
-from shared.scheduler.facets.finding import labels, states
-from shared.scheduler.facets.finding import rows as finding
-from shared.scheduler.facets.finding.held import held_numbers
-from shared.scheduler.facets.finding.rows import LABEL_ROWS, STATE_ROWS, key_of, partition_of
+from shared.scheduler.facets import finding
+from shared.scheduler.facets.finding import LABEL_ROWS, STATE_ROWS, held_numbers, key_of, partition_of
 from shared.scheduler.facets.long_work.rules import HeldToken, accepted, silence
 from shared.scheduler.keys import Address, event_row, index_key, shard_key
 from shared.scheduler.owed import CALLBACK_OF, done
@@ -34,7 +32,7 @@ type Facts = tuple[tuple[str, Any], ...]
 
 def label_key(shard: str) -> str:
     """The key of the row of the label `LABELS` for a shard."""
-    return f"{labels.label_digest('k', 'v')}:{shard}"
+    return f"{finding.label_digest('k', 'v')}:{shard}"
 
 
 def owner(name: str, text: str, held: int = 0, *, process: str | None = None) -> Any:
@@ -273,7 +271,7 @@ def redriver(shard: str, rows: tuple[str, ...]) -> Any:
     return tuple(("redriven", rk) for rk in found)
 
 
-def reader(shard: str, state: states.RowKind) -> Any:
+def reader(shard: str, state: finding.RowKind) -> Any:
     """Whoever lists the events in a state, or held ones, and removes the state rows that lead to nothing."""
     row = yield Get(SWEEPS, partition_of(STATE_ROWS, shard), key_of(state, shard))
     if row is not None:
@@ -286,7 +284,7 @@ def labelled_writer(name: str, event: str) -> Any:
     opened = ingest.OpenShard(shard_key(TENANT, f"{name}1"), f"{name}1", 0, facets.FACETS)
     yield from ingest.file_shard(opened.shard, 0, sent=False)
     plain = entry(event)
-    labelled = plain._replace(props={**plain.props, "labels": LABELS, labels.MARK: "k"})
+    labelled = plain._replace(props={**plain.props, "labels": LABELS, finding.MARK: "k"})
     stored = yield from ingest.append(opened, [labelled])
     return (("stored", event),) if stored.stored else ()
 

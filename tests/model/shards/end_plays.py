@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shared.engine.effects import Get
-from shared.scheduler.facets.finding.rows import STATE_ROWS, key_of, partition_of
+from shared.scheduler.facets.finding import STATE_ROWS, key_of, partition_of
 from shared.scheduler.keys import Address, event_row, index_key, index_partition
 from shared.scheduler.protocol import changing, user_ends
 from shared.scheduler.shard import gate

@@ -5,8 +5,7 @@ from __future__ import annotations
 import orjson
 
 from shared.scheduler import rules
-from shared.scheduler.facets.finding.held import HELD
-from shared.scheduler.facets.finding.rows import STATE_ROWS, key_of, partition_of, shard_of
+from shared.scheduler.facets.finding import HELD, STATE_ROWS, key_of, partition_of, shard_of
 from shared.scheduler.keys import GATE
 from shared.storage.names import EVENTS, SWEEPS
 

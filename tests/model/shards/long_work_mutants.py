@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.engine.effects import Write
 from shared.scheduler import rules
-from shared.scheduler.facets.finding.facets import States
+from shared.scheduler.facets.finding import States
 from shared.scheduler.facets.long_work.facet import LongWork
 from shared.scheduler.facets.long_work.rules import HeldToken
 from shared.scheduler.points import Facets

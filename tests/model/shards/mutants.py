@@ -10,10 +10,8 @@ from typing import Any
 
 from shared.engine.effects import LOST, Get, Load, Write
 from shared.scheduler import rules
-from shared.scheduler.facets import FACETS
-from shared.scheduler.facets.finding import labels, states
-from shared.scheduler.facets.finding import rows as finding
-from shared.scheduler.facets.finding.facets import Labels, States
+from shared.scheduler.facets import FACETS, finding
+from shared.scheduler.facets.finding import Labels, States
 from shared.scheduler.keys import END_EVENTS, FIRST_EVENT, GATE, Address, index_partition, shard_tenant
 from shared.scheduler.points import Filing
 from shared.scheduler.protocol import changing, dispatch, holding, ingest, moving, owning, reusing
@@ -189,7 +187,7 @@ def state_row_of_unfinished() -> list[Patch]:
     def remove_stale(row: Row) -> Any:
         state, _, shard = row.rk.partition(":")
         rows = yield Load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
-        if not any(states.in_state(each.props, state) for each in rows):
+        if not any(finding.in_state(each.props, state) for each in rows):
             yield Write(SWEEPS, row.pk, (Delete(row.rk, row.etag),))
 
     return [(finding, "remove_stale", remove_stale)]
@@ -213,7 +211,7 @@ def label_row_after() -> list[Patch]:
     plain = ingest.append
 
     def append(opened: ingest.OpenShard, entries: Any) -> Any:
-        known, opened.known = opened.known, {labels.label_digest("k", "v"): ""}
+        known, opened.known = opened.known, {finding.label_digest("k", "v"): ""}
         stored = yield from plain(opened, entries)
         opened.known = known
         yield from Labels().before_store(opened.filing, [entry.props for entry in entries])
@@ -226,7 +224,7 @@ def label_row_of_unfinished() -> list[Patch]:
     def remove_stale(row: Row) -> Any:
         label, _, shard = row.rk.partition(":")
         rows = yield Load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
-        if not any(labels.has_digest(each.props, label) for each in rows):
+        if not any(finding.has_digest(each.props, label) for each in rows):
             yield Write(SWEEPS, row.pk, (Delete(row.rk, row.etag),))
 
     return [(finding, "remove_stale", remove_stale)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shared.scheduler.facets.finding.rows import STATE_ROWS, key_of, partition_of
+from shared.scheduler.facets.finding import STATE_ROWS, key_of, partition_of
 from shared.scheduler.keys import Address, event_row, id_partition, index_key, index_partition, shard_key
 from shared.scheduler.protocol import changing, dispatch, reusing
 from shared.scheduler.shard import gate

@@ -12,9 +12,7 @@ from typing import Any
 
 from shared.engine.effects import LOST, Get, Send, Write
 from shared.scheduler import rules, transition_rules
-from shared.scheduler.facets.finding.labels import MARK, digests_of, has_digest
-from shared.scheduler.facets.finding.rows import LABEL_ROWS, STATE_ROWS, key_of, partition_of
-from shared.scheduler.facets.finding.states import LISTED, in_state
+from shared.scheduler.facets.finding import LABEL_ROWS, LISTED, MARK, STATE_ROWS, digests_of, has_digest, in_state, key_of, partition_of
 from shared.scheduler.keys import FIRST_EVENT, GATE, MIRRORED, NEWS, index_shard, parse_address, place_of
 from shared.scheduler.owed import CALLBACK_OF, OWED, callback_channel
 from shared.scheduler.protocol.dispatch import ShardMessage

@@ -17,8 +17,7 @@ from shared.engine.stored_forms import FormsRow, number_of
 from shared.scheduler import label_index
 from shared.scheduler.bulk import rows as bulk_rows
 from shared.scheduler.facets.fanouts.names import fanned_out
-from shared.scheduler.facets.finding.held import held_props, pack_held
-from shared.scheduler.facets.finding.labels import mark_of
+from shared.scheduler.facets.finding import held_props, mark_of, pack_held
 from shared.scheduler.ingest import rejects
 from shared.scheduler.key_rules import LineState, Turn, parse_line
 from shared.scheduler.model import EventIn

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.delivery import circuit_breaker
-from shared.scheduler.facets.finding.rows import SPREAD
+from shared.scheduler.facets.finding import SPREAD
 from shared.scheduler.queries import stats
 
 from ..harness import World

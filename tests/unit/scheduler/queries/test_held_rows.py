@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from shared.delivery.flow.rules import ClaimHold
-from shared.scheduler.facets.finding.held import BEGUN, HELD, MOST_CHANNELS, REST, count_held, held_numbers, pack_held, recalled, stamp
-from shared.scheduler.facets.finding.rows import SPREAD
+from shared.scheduler.facets.finding import BEGUN, HELD, MOST_CHANNELS, REST, SPREAD, count_held, held_numbers, pack_held, recalled, stamp
 from shared.scheduler.shard.gate import Gate, parse_gate
 from shared.scheduler.timings import CLAIM_AHEAD
 from shared.storage.names import EVENTS, SWEEPS

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.delivery.channels.ports import Verdict
-from shared.scheduler.facets.finding.labels import MARK, label_digest
-from shared.scheduler.facets.finding.rows import LABEL_ROWS, SPREAD, partition_of
+from shared.scheduler.facets.finding import LABEL_ROWS, MARK, SPREAD, label_digest, partition_of
 from shared.scheduler.label_index import FRESH_FOR, KNOWN_AFTER, LABELS_ROW, PK_PROGRESS, labels_wanted
 from shared.storage.names import EVENTS, PK_TICKS, SWEEPS
 from shared.storage.ports import ANY, Delete, Merge, Upsert

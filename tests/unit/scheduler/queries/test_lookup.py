@@ -15,8 +15,7 @@ from shared.core.clock import SettableClock
 from shared.core.errors import Problem
 from shared.engine.async_runner import AsyncRunner
 from shared.scheduler.changes.verbs import dead_letters
-from shared.scheduler.facets.finding.rows import STATE_ROWS, key_of, partition_of
-from shared.scheduler.facets.finding.states import LISTED
+from shared.scheduler.facets.finding import LISTED, STATE_ROWS, key_of, partition_of
 from shared.scheduler.keys import event_row, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.queries import lookup
 from shared.scheduler.queries.event_filter import EventFilter

@@ -9,8 +9,7 @@ import pytest
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler import state_pass
 from shared.scheduler.facets import FACETS
-from shared.scheduler.facets.finding.rows import SPREAD
-from shared.scheduler.facets.finding.states import LISTED
+from shared.scheduler.facets.finding import LISTED, SPREAD
 from shared.scheduler.keys import GATE, event_row, index_partition, shard_key
 from shared.scheduler.protocol.ingest import Entry, OpenShard, append, file_shard
 from shared.scheduler.state_pass import FRESH_FOR, PROGRESS_ROW, StatePassProgress
