@@ -115,7 +115,7 @@ function rotate(ctx, channel) {
   // Another id would be another rotation, which ends the secret that the receiver has.
   const id = rotations.get(where) ?? newId();
   const { rotated_at: last, previous_until: ends } = channel.about;
-  const still = Date.parse(ends) > present() ? [" The secret before the present one works until ", moment(ends), ", and stops working now."] : "";
+  const still = Date.parse(ends) > present() ? [" The secret before the present one would work until ", moment(ends), ": this rotation ends it at once."] : "";
   confirm(`Rotate the secret of ${channel.name}`, ["The channel gets a new signing secret. Deliveries are also signed with the present one for 24 hours: give the new one to the receiver within that time.", last ? [" The last rotation was at ", moment(last), "."] : "", still], "Create a new secret", async () => {
     rotations.set(where, id);
     let made;

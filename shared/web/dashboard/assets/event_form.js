@@ -95,7 +95,7 @@ const ready = (make) => () => {
 
 /** Add the fields of a retry policy to a form. */
 function retryFields(entry) {
-  const pauses = entry.field("/retry/schedule /retry", "Pauses between attempts", { placeholder: "5s, 5m, 30m", hint: "Each with a comma after it; one attempt more than pauses. Empty: the tenant's, or the fields below." });
+  const pauses = entry.field("/retry/schedule /retry", "Pauses between attempts", { placeholder: "5s, 5m, 30m", hint: "With commas between them. There is one attempt more than pauses; the next three fields stay empty." });
   const attempts = entry.field("/retry/attempts", "Attempts", { placeholder: "8", inputMode: "numeric", hint: "In all, the first included." });
   const first = entry.field("/retry/first", "First pause", { placeholder: "5s", hint: "It doubles with each attempt." });
   const max = entry.field("/retry/max", "Longest pause", { placeholder: "1h" });
@@ -149,7 +149,7 @@ export function newEvent(ctx, changed, show) {
   entry.root.append(when.box, el("div", { class: "pair" }, channels.channel.box, id.box), channels.list, payload.box,
     el("details", { class: "more" }, el("summary", {}, "More: labels, ordering key, expiry, callbacks, target, retries"),
       el("div", { class: "pair" }, labels.box, key.box, expires.box, flex.box, collapse.box, durability.box, channels.delivered.box, channels.dead.box),
-      el("fieldset", {}, el("legend", {}, "Target: what the event changes of the request"), el("div", { class: "pair" }, target.boxes)),
+      el("fieldset", {}, el("legend", {}, "Target, for http channels"), el("div", { class: "pair" }, target.boxes)),
       el("fieldset", {}, el("legend", {}, "Retries: instead of the tenant's"), el("div", { class: "pair" }, retry.boxes))),
     copied.root, entry.note, entry.buttons);
   open("New event", entry.root);
