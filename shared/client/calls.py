@@ -313,7 +313,8 @@ def pause_schedule(id: str, *, paused: bool) -> ApiCall[Schedule]:
 
 
 def trigger(id: str) -> ApiCall[Event]:
-    return ApiCall("POST", f"schedules/{_name(id)}/trigger", _ONE_EVENT, repeatable=False)
+    # With an id, two calls have the effect of one.
+    return ApiCall("POST", f"schedules/{_name(id)}/trigger", _ONE_EVENT, body=encode({"id": uuid.uuid4().hex[:16]}))
 
 
 def preview(id: str, n: int) -> ApiCall[tuple[Occurrence, ...]]:

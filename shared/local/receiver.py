@@ -39,6 +39,8 @@ _HEADERS: Final = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+_DIGITS: Final = 16
+"""Digits from which a number is no position: Python refuses to read thousands of them."""
 _STATUS: Final = re.compile(r"/status/([2-5][0-9]{2})(?:/.*)?")
 
 
@@ -104,7 +106,7 @@ class ReceivedDeliveries:
     def _json(self, after: str) -> bytes:
         """Return the deliveries after a position, or all of them if the position is none of this receiver's."""
         series, _, number = after.partition("-")
-        if series == self._series and number.isdecimal() and int(number) <= self._arrived:
+        if series == self._series and number.isdecimal() and len(number) < _DIGITS and int(number) <= self._arrived:
             known = max(0, len(self.deliveries) - (self._arrived - int(number)))
             return json.dumps(list(islice(self.deliveries, known, None))).encode() + b"\n"
         if self._text is None:

@@ -272,7 +272,10 @@ class TenantList(Strict):
 
 
 class SecretOut(Strict):
-    """A new webhook secret; only this answer shows it. Until `previous_until`, deliveries are also signed with the previous one."""
+    """A new webhook secret; only this answer shows it, and those to the same `id`.
+
+    Until `previous_until`, deliveries are also signed with the previous one.
+    """
 
     secret: str = Field(repr=False)
     previous_until: Maybe[Stamp] = None

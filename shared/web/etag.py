@@ -12,6 +12,7 @@ from .problem import invalid
 
 _LIST = re.compile(r'\s*(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"\s*(?:,\s*(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"\s*)*')
 _CHANGED = "The resource has changed since you read it: its ETag is another. Read it again and repeat the change."
+_THERE = "If-None-Match is *, but something exists at this path. Choose another id, or replace it with If-Match."
 _ONE = re.compile(r'(W/)?("[\x21\x23-\x7e\x80-\xff]*")')
 
 
@@ -54,7 +55,11 @@ def check_absent(headers: Mapping[str, str], *, exists: bool) -> None:
     if wanted.strip() != "*":
         raise invalid("@if-none-match", "must be *, which creates and never replaces; to replace what you have read, send If-Match")
     if exists:
-        raise Problem(412, "precondition-failed", "If-None-Match is *, but something exists at this path.")
+        raise Problem(
+            412,
+            "precondition-failed",
+            "If-None-Match is *, but something exists at this path. Choose another id, or replace it with If-Match.",
+        )
 
 
 def matches_none(headers: Mapping[str, str], etag: str) -> bool:

@@ -33,7 +33,7 @@ _REASONS = {
     404: "Does not exist, or belongs to another tenant",
     409: "Conflicts with the current state",
     411: "Body without a length",
-    412: "Changed since the representation that If-Match names",
+    412: "Changed since the representation that If-Match names, or there already although If-None-Match is *",
     413: "Body too large",
     415: "The media type is not accepted",
     422: "Well-formed, but not valid; `errors` locates the faults",

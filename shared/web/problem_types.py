@@ -56,7 +56,7 @@ MEANINGS: Final[dict[str, str]] = {
     "offline": "Partitions are offline. Bring them online before a resize.",
     "older-version": "A process of an older version works, or did a short while ago. Wait until all have ended.",
     "payload-too-large": "The payload exceeds the limit of its tenant or channel.",
-    "precondition-failed": "The resource has changed since you read it. Read it again and repeat the change.",
+    "precondition-failed": "The resource has changed since you read it, or is there already. Read it again and repeat the change.",
     "prohibited": "A manual control prohibits this. Permit it first.",
     "resizing": "A resize to another number is in progress. Wait until it ends.",
     "rows-missing": "Rows of partitions are missing or cannot be read. Restore them with a PUT of the fleet.",

@@ -2,7 +2,7 @@ import { pause, Transport, type Call, type CallOptions, type Reply, type Transpo
 import { Refused, Unreadable } from "./errors.js";
 import type { operations } from "./openapi.js";
 import { Calendars, Channels, Fleets, Keys, Tenants, changeStored, type Changes } from "./resources.js";
-import { document, name, pages, type Matching, type Schemas, type Send, type Tagged } from "./send.js";
+import { document, name, pages, random, type Matching, type Schemas, type Send, type Tagged } from "./send.js";
 
 type Dates<T> = { [K in keyof T]: K extends "due" | "start" | "end" | "from" | "to" ? T[K] | Date : T[K] };
 type Query<Operation extends keyof operations> = Omit<NonNullable<operations[Operation]["parameters"]["query"]>, "tenant" | "cursor">;
@@ -284,9 +284,10 @@ export class Schedules {
     return document(await this.#send({ method: "POST", path: `schedules/${name(id)}/resume`, ...options }));
   }
 
-  /** Fire the schedule once more, now. This call is never retried after a lost answer. */
+  /** Fire the schedule once more, now. */
   async trigger(id: string, options?: CallOptions): Promise<Event> {
-    return document(await this.#send({ method: "POST", path: `schedules/${name(id)}/trigger`, repeatable: false, ...options }));
+    // With an id, two calls have the effect of one.
+    return document(await this.#send({ method: "POST", path: `schedules/${name(id)}/trigger`, body: { id: random(8) }, ...options }));
   }
 
   /** Return the next `n` occurrences. */
@@ -384,11 +385,6 @@ export class Locks {
 
 function withId<T extends NewEvent | NewFanout>(event: T): T {
   return event.id !== undefined || event.collapse !== undefined || event.durability === "fast" ? event : { ...event, id: `~${random(16)}` };
-}
-
-// Not crypto.randomUUID: a browser has it only on secure pages.
-function random(bytes: number): string {
-  return [...crypto.getRandomValues(new Uint8Array(bytes))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 /** The result of an event that no request can carry. It does not stop the others. */

@@ -2834,7 +2834,11 @@ export interface components {
              */
             missed?: string;
         };
-        /** @description A new webhook secret; only this answer shows it. Until `previous_until`, deliveries are also signed with the previous one. */
+        /**
+         * @description A new webhook secret; only this answer shows it, and those to the same `id`.
+         *
+         *     Until `previous_until`, deliveries are also signed with the previous one.
+         */
         SecretOut: {
             secret: string;
             /**

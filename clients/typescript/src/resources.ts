@@ -1,7 +1,7 @@
 // Resources that are set up and not sent: channels, tenants, keys, calendars and fleets.
 import type { Call, CallOptions } from "./call.js";
 import { Refused, Unreadable } from "./errors.js";
-import { document, name, pages, type Matching, type Schemas, type Send, type Tagged } from "./send.js";
+import { document, name, pages, random, type Matching, type Schemas, type Send, type Tagged } from "./send.js";
 
 export type NewChannel =
   | Schemas["HttpChannel"]
@@ -148,9 +148,10 @@ export class Channels {
     return document(await this.#send({ method: "POST", path: `${this.#path(channel)}/resume`, ...options }));
   }
 
-  /** Create a new webhook secret. The previous one stays valid for 24 hours. This call is never retried after a lost answer. */
+  /** Create a new webhook secret. The previous one stays valid for 24 hours. */
   async rotate(channel: string, options?: CallOptions): Promise<Schemas["SecretOut"]> {
-    return document(await this.#send({ method: "POST", path: `${this.#path(channel)}/secret/rotate`, repeatable: false, ...options }));
+    // Without an id, a second try would also replace the secret that the first one made.
+    return document(await this.#send({ method: "POST", path: `${this.#path(channel)}/secret/rotate`, body: { id: random(16) }, ...options }));
   }
 }
 

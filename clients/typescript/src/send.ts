@@ -33,6 +33,11 @@ export function document<T>({ status, json, etag }: Reply): T {
   return (etag === undefined ? json : { ...json, etag }) as T;
 }
 
+// Not crypto.randomUUID: a browser has it only on secure pages.
+export function random(bytes: number): string {
+  return [...crypto.getRandomValues(new Uint8Array(bytes))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 export function name(id: string): string {
   if (!/^[A-Za-z0-9_:@~.-]{1,200}$/.test(id) || id === "." || id === "..")
     throw new TypeError("an id has 1 to 200 characters of A-Z a-z 0-9 _ - : @ ~");

@@ -57,7 +57,7 @@ test("the number of retries is bounded, and the last refusal is thrown", async (
 
 test("a call that could count twice is not repeated after a lost answer, but after a refusal for load", async () => {
   const lost = (error: unknown): boolean => error instanceof Unreachable && error.sent;
-  assert.equal(await scripted(["cut"], (tocsin) => assert.rejects(tocsin.schedules.trigger("s"), lost)), 1);
+  assert.equal(await scripted(["cut"], (tocsin) => assert.rejects(tocsin.schedules.delete("s"), lost)), 1);
   const steps = [problem(429, "too-many-requests"), { status: 202, body: EVENT }];
   assert.equal(await scripted(steps, async (tocsin) => void (await tocsin.schedules.trigger("s"))), 2);
 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -157,13 +158,18 @@ def resume(session: CommandSession, id: Id) -> None:
     session.print_document(session.send("POST", api_path("schedules", id, "resume")))
 
 
-def trigger(session: CommandSession, id: Id) -> None:
+def trigger(
+    session: CommandSession,
+    id: Id,
+    name: Annotated[str | None, typer.Option("--id", help="End of the event's id: a repeated call with it makes no second event.")] = None,
+) -> None:
     """Fire a schedule once more, now.
 
     Examples:
         tocsin schedules trigger nightly
+        tocsin schedules trigger nightly --id after-repair
     """
-    made = session.send("POST", api_path("schedules", id, "trigger"))
+    made = session.send("POST", api_path("schedules", id, "trigger"), {"id": name or uuid.uuid4().hex[:16]}, repeatable=True)
     session.print_result(made, f"event {made['id']} is due at {made['due']}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -277,13 +278,20 @@ def delete_channel(session: CommandSession, name: Name, channel: Channel, yes: Y
     session.print_result({"channel": channel, "deleted": True}, f"channel {channel} is deleted")
 
 
-def rotate(session: CommandSession, name: Name, channel: Channel) -> None:
+def rotate(
+    session: CommandSession,
+    name: Name,
+    channel: Channel,
+    id: Annotated[str | None, typer.Option("--id", help="Name of the rotation: a repeated call with it shows the same secret.")] = None,
+) -> None:
     """Create a new webhook secret. Only this call shows it; the previous secret stays valid for 24 hours.
 
     Examples:
         tocsin tenants channels rotate shop default
+        tocsin tenants channels rotate shop default --id 2026-11
     """
-    made = session.send("POST", api_path("tenants", name, "channels", channel, "secret", "rotate"))
+    path = api_path("tenants", name, "channels", channel, "secret", "rotate")
+    made = session.send("POST", path, {"id": id or uuid.uuid4().hex}, repeatable=True)
     if session.json:
         session.emit(made)
         return

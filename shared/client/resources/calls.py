@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, Final
@@ -118,8 +119,8 @@ def resume_channel(tenant: str | None, name: str) -> ApiCall[model.Channel]:
 
 
 def rotate_secret(tenant: str | None, name: str) -> ApiCall[model.RotatedSecret]:
-    # A second try would also replace the secret that the first one made.
-    return ApiCall("POST", f"{channel_path(tenant, name)}/secret/rotate", _SECRET, repeatable=False)
+    # Without an id, a second try would also replace the secret that the first one made.
+    return ApiCall("POST", f"{channel_path(tenant, name)}/secret/rotate", _SECRET, body=encode({"id": uuid.uuid4().hex}))
 
 
 def tenants(cursor: str | None) -> ApiCall[AnswerPage[model.Tenant]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import shared as tocsin
 from shared.client import calls
 from shared.client.exchange import ApiCall, ApiReply, ConnectionFailure, RetrySettings, exchange
+from shared.client.resources import calls as resource_calls
 
 from .call_runner import run_call
 
@@ -164,8 +166,11 @@ def test_change_with_a_version_is_not_repeated_since_a_second_try_proves_nothing
     assert isinstance(Exchanged(calls.change("e1", {"payload": 2}, if_match='"v1"'), LOST).error, tocsin.Unreachable)
 
 
-def test_trigger_is_never_repeated_after_a_lost_answer() -> None:
-    assert isinstance(Exchanged(calls.trigger("daily"), LOST).error, tocsin.Unreachable)
+def test_trigger_and_rotate_have_an_id_of_their_own_with_which_a_second_try_finds_the_first() -> None:
+    for make in (lambda: calls.trigger("daily"), lambda: resource_calls.rotate_secret("shop", "hook")):
+        ids = [orjson.loads(make().body)["id"] for _ in range(2)]
+        assert ids[0] != ids[1] and all(re.fullmatch("[0-9a-f]{16,32}", each) for each in ids)
+    assert Exchanged(calls.trigger("daily"), LOST, SCHEDULED).error is None
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b"null", b'{"id": 7}', b"\xff"])

@@ -1,7 +1,7 @@
 // The view of channels: where each delivers to, what blocks it, and what its receiver answered last; pause, resume, rotate, send a test.
 
 import { Refused, all, call, enc, key, newId, present, repeatable } from "./api.js";
-import { badge, byId, confirm, count, cut, el, facts, field, folded, isShown, moment, open, own, plural, problem, span, table, tell } from "./dom.js";
+import { badge, byId, confirm, count, cut, el, facts, field, folded, isShown, moment, open, own, plural, problem, readFirst, span, table, tell } from "./dom.js";
 import { copyText } from "./clipboard.js";
 import { showEvent } from "./event.js";
 import { statsOf } from "./events.js";
@@ -110,13 +110,21 @@ function resume(ctx, channel) {
 
 const rotations = new Map(); // the ids of rotations without an answer, by the path of their channel
 
+/** Ask before a rotation, with the state of the secret as it is now. */
 function rotate(ctx, channel) {
-  const [where, mine] = [path(ctx, channel.name), key.get()];
+  const where = path(ctx, channel.name);
+  readFirst(channel.name, where, {}, ({ data }) => askRotation(ctx, where, data));
+}
+
+function askRotation(ctx, where, { name, rotated_at: last, previous_until: ends }) {
+  const mine = key.get();
   // Another id would be another rotation, which ends the secret that the receiver has.
-  const id = rotations.get(where) ?? newId();
-  const { rotated_at: last, previous_until: ends } = channel.about;
-  const still = Date.parse(ends) > present() ? [" The secret before the present one works until ", moment(ends), ", and stops working now."] : "";
-  confirm(`Rotate the secret of ${channel.name}`, ["The channel gets a new signing secret. Deliveries are also signed with the present one for 24 hours: give the new one to the receiver within that time.", last ? [" The last rotation was at ", moment(last), "."] : "", still], "Create a new secret", async () => {
+  const lost = rotations.get(where);
+  const id = lost ?? newId();
+  const about = lost ? ["The answer to the last attempt was lost. If it has created a secret, that one is shown now, and no other is created."]
+    : ["The channel gets a new signing secret. Deliveries are also signed with the present one for 24 hours: give the new one to the receiver within that time.", last ? [" The last rotation was at ", moment(last), "."] : "",
+      Date.parse(ends) > present() ? [" The secret before the present one would work until ", moment(ends), ": this rotation ends it at once."] : ""];
+  confirm(`Rotate the secret of ${name}`, about, lost ? "Show the new secret" : "Create a new secret", async () => {
     rotations.set(where, id);
     let made;
     try {
@@ -128,7 +136,7 @@ function rotate(ctx, channel) {
     rotations.delete(where);
     ctx.acted();
     // Another dialog that was opened meanwhile is not replaced; the secret is shown after it.
-    const show = () => key.get() === mine && showSecret(channel.name, made.secret, made.previous_until);
+    const show = () => key.get() === mine && showSecret(name, made.secret, made.previous_until);
     if (isShown(form) || !byId("details").open) show();
     else byId("details").addEventListener("close", show, { once: true });
   });

@@ -1,6 +1,6 @@
 // Elements and texts. Data from the API enters the page only as text nodes and attribute values, never as markup.
 
-import { Refused, present } from "./api.js";
+import { Refused, call, present } from "./api.js";
 
 /** Create an element. `props`: `class`, `on…` handlers, `data-…`, `aria-…`, properties; children: nodes, texts, null. */
 export function el(tag, props = {}, ...children) {
@@ -133,6 +133,19 @@ export function confirm(title, about, act, doing, ...fields) {
       if (!isShown(form)) tell(`${title}: ${text}`);
     }
   });
+}
+
+/** Read something before an action, and act unless a person has meanwhile turned to something else. `name`: that of what is read. `act` gets what `call` returns with `whole`. */
+export async function readFirst(name, path, query, act) {
+  const wanted = asking();
+  try {
+    const found = await call("GET", path, { query, whole: true });
+    if (wanted()) act(found);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    if (wanted()) open("Not possible", el("p", { class: "note wrong", role: "alert" }, problem(error)));
+    else tell(`${name}: ${problem(error)}`);
+  }
 }
 
 /** Return a text with a full stop at its end. */

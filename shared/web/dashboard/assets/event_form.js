@@ -5,12 +5,11 @@ import { bodyOf, copyAs, creates } from "./copy.js";
 import { byId, el, isShown, moment, open, own, tell } from "./dom.js";
 import { Entry, askOver, channelBody, channelFields, given, pairsOf, payloadField, refusal, suggestions, targetFields, timeOf } from "./form.js";
 import { NotJson, member, pretty } from "./json.js";
-import { HERE, ahead, changeText, distance, duration, durationMs, isZone, offsetText, textIn, timeIn, valueIn, zones } from "./times.js";
+import { HERE, LONGEST, ahead, changeText, distance, duration, durationMs, isZone, offsetText, textIn, timeIn, valueIn, zones } from "./times.js";
 
 const DAY = 86_400_000;
 /** Members of an event that its owner does not set: a change of them is no conflict of contents. */
 const UNSET = ["attempts", "held", "late_ms", "late_because"];
-const END = Date.UTC(9999, 11, 31); // years of the API have four digits
 /** Methods whose requests may have no body. */
 const BODILESS = ["GET", "DELETE"];
 const EMPTY = '{\n  "hello": "world"\n}';
@@ -47,7 +46,7 @@ function whenFields(entry, at) {
     delay.box.hidden = !by;
     local.box.hidden = zone.box.hidden = by;
     const ms = by ? durationMs(duration(delay.input.value)) : null;
-    if (by) said.textContent = ms === null ? "" : present() + ms > END ? "That is later than the year 9999." : `Due ${ms ? distance(present() + ms) : "at once"}: ${textIn(present() + ms, HERE)} (${HERE}) if it is sent now.`;
+    if (by) said.textContent = ms === null ? "" : ms >= LONGEST ? "That is too far ahead." : `Due ${ms ? distance(present() + ms) : "at once"}: ${textIn(present() + ms, HERE)} (${HERE}) if it is sent now.`;
     else if (!isZone(zone.input.value.trim())) said.textContent = "This browser does not know the time zone. Choose one such as Europe/Berlin.";
     else {
       const time = found();
@@ -64,11 +63,7 @@ function whenFields(entry, at) {
     box: el("fieldset", { class: "when" }, el("legend", {}, "Due"), el("div", { class: "pair" }, when.box, delay.box, local.box, zone.box), list, quick, said),
     /** Return the members of a body. Throws `Refused` if the time cannot be read. */
     body() {
-      if (kind.value === "delay") {
-        const chosen = duration(delay.input.value);
-        if (present() + durationMs(chosen) > END) throw refusal("/delay", "that is later than the year 9999; write a delay such as 30s, 1h 30m, 7d or PT30S");
-        return { delay: chosen };
-      }
+      if (kind.value === "delay") return { delay: duration(delay.input.value) };
       if (original && local.input.value === original.value && zone.input.value.trim() === HERE) return { due: original.text };
       if (!isZone(zone.input.value.trim())) throw refusal("/due", "the time zone is unknown");
       return { due: new Date(timeOf(local, "/due", zone.input.value.trim()).at).toISOString() };
@@ -95,7 +90,7 @@ const ready = (make) => () => {
 
 /** Add the fields of a retry policy to a form. */
 function retryFields(entry) {
-  const pauses = entry.field("/retry/schedule /retry", "Pauses between attempts", { placeholder: "5s, 5m, 30m", hint: "Each with a comma after it; one attempt more than pauses. Empty: the tenant's, or the fields below." });
+  const pauses = entry.field("/retry/schedule /retry", "Pauses between attempts", { placeholder: "5s, 5m, 30m", hint: "With commas between them. There is one attempt more than pauses; the next three fields stay empty." });
   const attempts = entry.field("/retry/attempts", "Attempts", { placeholder: "8", inputMode: "numeric", hint: "In all, the first included." });
   const first = entry.field("/retry/first", "First pause", { placeholder: "5s", hint: "It doubles with each attempt." });
   const max = entry.field("/retry/max", "Longest pause", { placeholder: "1h" });
@@ -149,7 +144,7 @@ export function newEvent(ctx, changed, show) {
   entry.root.append(when.box, el("div", { class: "pair" }, channels.channel.box, id.box), channels.list, payload.box,
     el("details", { class: "more" }, el("summary", {}, "More: labels, ordering key, expiry, callbacks, target, retries"),
       el("div", { class: "pair" }, labels.box, key.box, expires.box, flex.box, collapse.box, durability.box, channels.delivered.box, channels.dead.box),
-      el("fieldset", {}, el("legend", {}, "Target: what the event changes of the request"), el("div", { class: "pair" }, target.boxes)),
+      el("fieldset", {}, el("legend", {}, "Target, for http channels"), el("div", { class: "pair" }, target.boxes)),
       el("fieldset", {}, el("legend", {}, "Retries: instead of the tenant's"), el("div", { class: "pair" }, retry.boxes))),
     copied.root, entry.note, entry.buttons);
   open("New event", entry.root);

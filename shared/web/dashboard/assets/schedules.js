@@ -2,7 +2,7 @@
 
 import { Refused, all, call, enc, newId, present, repeatable } from "./api.js";
 import { copyAs, reads } from "./copy.js";
-import { asking, badge, byId, chosenTime, confirm, count, el, facts, field, folded, localValue, moment, open, own, plural, problem, table, tell } from "./dom.js";
+import { badge, byId, chosenTime, confirm, count, el, facts, field, folded, localValue, moment, open, own, plural, problem, readFirst, table, tell } from "./dom.js";
 import { member, pretty } from "./json.js";
 import { likeSchedule, occurrencesTable, scheduleForm } from "./schedule_form.js";
 import { duration } from "./times.js";
@@ -20,18 +20,7 @@ function state(schedule) {
 
 const path = (schedule) => `v1/schedules/${enc(schedule.id)}`;
 
-/** Read a schedule before an action, and act unless a person has meanwhile turned to something else. */
-async function read(ctx, schedule, act) {
-  const wanted = asking();
-  try {
-    const found = await call("GET", path(schedule), { query: ctx.query, whole: true });
-    if (wanted()) act(found);
-  } catch (error) {
-    if (!(error instanceof Refused)) throw error;
-    if (wanted()) open("Not possible", el("p", { class: "note wrong", role: "alert" }, problem(error)));
-    else tell(`${schedule.id}: ${problem(error)}`);
-  }
-}
+const read = (ctx, schedule, act) => readFirst(schedule.id, path(schedule), ctx.query, act);
 
 /** Ask before a pause, because its occurrences are dropped; a resume is carried out at once. */
 function turn(ctx, schedule, changed) {

@@ -4,7 +4,8 @@ import { present } from "./api.js";
 import { el, span } from "./dom.js";
 
 const DAY = 86_400_000;
-const LONGEST = 1e15; // ms, 31,688 years: longer ones are written as this one, which the service refuses in the same way
+/** ms, a million days: longer durations are written as this one, of which the service says that it is too long. */
+export const LONGEST = 1e6 * DAY;
 const UNITS = { ms: 1, s: 1000, sec: 1000, m: 60_000, min: 60_000, h: 3_600_000, d: DAY, w: 7 * DAY };
 const ISO = /^P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:[.,]\d{1,3})?)S)?)?$/;
 
@@ -19,7 +20,10 @@ export function durationMs(text) {
 /** Return a duration such as `90s` or `1h 30m` as the API takes it. Another text is returned as it is: the service says what is wrong with it. */
 export function duration(text) {
   const plain = text.trim();
-  if (!/^(?:\d+(?:\.\d+)?\s*(?:ms|sec|s|min|m|h|d|w)\s*)+$/.test(plain)) return plain.toUpperCase().startsWith("P") ? plain.toUpperCase() : plain;
+  if (!/^(?:\d+(?:\.\d+)?\s*(?:ms|sec|s|min|m|h|d|w)\s*)+$/.test(plain)) {
+    const written = plain.toUpperCase().startsWith("P") ? plain.toUpperCase() : plain;
+    return durationMs(written) > LONGEST ? isoDuration(LONGEST) : written;
+  }
   let ms = 0;
   for (const [, value, unit] of plain.matchAll(/(\d+(?:\.\d+)?)\s*(ms|sec|s|min|m|h|d|w)/g)) ms += Number(value) * UNITS[unit];
   return isoDuration(Math.min(Math.round(ms), LONGEST));
