@@ -36,7 +36,9 @@ def register(app: typer.Typer) -> None:
 
 def import_(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Files to read; - is standard input.", show_default=False)],
-    from_: Annotated[Format, typer.Option("--from", help=_FROM_HELP, show_default=False)],
+    from_: Annotated[
+        Literal["function-json", "crontab", "eventbridge", "cloud-tasks"], typer.Option("--from", help=_FROM_HELP, show_default=False)
+    ],
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Write this file, not standard output.")] = "",
     events: Annotated[str, typer.Option("--events", metavar="FILE", help=_EVENTS_HELP)] = "",
     tenant: Annotated[str, typer.Option(help=_TENANT_HELP)] = "imported",
@@ -51,7 +53,7 @@ def import_(
 
     Examples:
         tocsin import --from function-json */function.json --to https://shop.example/hook -o tocsin.yaml
-        crontab -l | tocsin import --from crontab - --timezone Europe/Berlin
+        tocsin import --from crontab /etc/crontab --timezone Europe/Berlin
         tocsin import --from cloud-tasks queue.json tasks.json --events tasks.ndjson -o tocsin.yaml
     """
     from ..declared.export import write_private
