@@ -13,6 +13,7 @@
     doctor               findings about a fleet, for `tocsin leases doctor`
     groups/              commands for people, a module for each group
     importing/           `tocsin events import`
+    foreign/             `tocsin import`: the definitions of other schedulers
     assistant/           `tocsin mcp`
     node/                commands that run on a fleet's machines
     terminal/            tables, times, JSON documents

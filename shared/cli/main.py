@@ -31,6 +31,7 @@ GROUPS: Final = {
     "audit": "groups.audit",
     "storage": "groups.storage",
     "what-if": "what_if",
+    "import": "foreign.command",
     "apply": "declared.apply",
     "export": "declared.export",
     "agent": "node.agent",

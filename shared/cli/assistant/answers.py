@@ -23,7 +23,7 @@ MAX_PAYLOAD: Final = 2_000
 MAX_ATTEMPTS: Final = 5
 """Most attempts of an event; the last ones are shown."""
 
-_OWN: Final = frozenset({"cron", "means", "do", "summary", "waits_for", "text", "late_by", "overdue_by"})
+_OWN: Final = frozenset({"cron", "means", "do", "summary", "waits_for", "text", "late_by", "overdue_by", "reads_as"})
 """Fields whose text the service or this program has written."""
 _FOREIGN: Final = frozenset({"payload", "answer", "error", "labels", "target", "note", "headers"})
 """Fields whose whole value others have written."""

@@ -119,7 +119,9 @@ class ReadingTools:
 
     def preview_schedule(
         self,
-        cron: Annotated[str | None, Field(description="Cron expression of five fields, such as 30 2 * * MON-FRI.", max_length=256)] = None,
+        cron: Annotated[
+            str | None, Field(description="Cron expression, such as 30 2 * * MON-FRI; six fields begin with the second.", max_length=256)
+        ] = None,
         every: DurationText = None,
         timezone: Annotated[str | None, Field(description="Time zone of cron, such as Europe/Berlin. Default: UTC.", max_length=64)] = None,
         start: TimeText = None,

@@ -57,13 +57,13 @@ def export(
         typer.echo(text, nl=False)
         return
     try:
-        _write_private(Path(output), text)
+        write_private(Path(output), text)
     except OSError as wrong:
         raise CommandFailed(f"the file cannot be written: {wrong.strerror}", where=output, status=Exit.USAGE) from None
     session.screen.line(f"{count_of(len(resources), 'resource')} written to {output}")
 
 
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     """Write a file that its owner alone may read, because payloads of schedules are in it. Raises OSError."""
     with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         if path.is_file():

@@ -247,7 +247,7 @@ def test_other_blocks_of_a_page_are_well_formed(page: Path) -> None:
                 with closing(sqlite3.connect(":memory:")) as empty, pytest.raises(sqlite3.OperationalError, match="no such table"):
                     empty.execute(fenced)
             case _:
-                assert kind in ("", "sh", "bash", "console", "toml", "ts", "mermaid", "text"), kind
+                assert kind in ("", "sh", "bash", "console", "csharp", "toml", "ts", "mermaid", "text"), kind
 
 
 @pytest.mark.parametrize("part", [*ELSEWHERE, *LEFT_OUT])

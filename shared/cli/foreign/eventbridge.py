@@ -1,0 +1,133 @@
+"""Schedules and rules of Amazon EventBridge, as `aws scheduler get-schedule` and `aws events list-rules` print them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from .carried import Carried, Source, cron_of, documents_of, object_of, payload_of, text_of
+
+_EXPRESSION: Final = re.compile(r"(rate|cron|at)\((.*)\)")
+_RATE: Final = re.compile(r"([1-9]\d{0,8})\s+(minute|hour|day)s?")
+_UNITS: Final = {"minute": "PT{}M", "hour": "PT{}H", "day": "P{}D"}
+_HAND: Final = "Write a schedule for it by hand."
+
+
+def carry(sources: Sequence[Source], carried: Carried) -> None:
+    """Carry schedules and rules over. Raises ValueError for what is not JSON."""
+    for source in sources:
+        for document in documents_of(source):
+            for entry in _entries(document):
+                carried.enter()
+                if isinstance(entry, dict) and text_of(entry, "Name"):
+                    _schedule(entry, f"{source.name}: {entry['Name']}", carried)
+                else:
+                    carried.lost(source.name, "this is no schedule: it has no Name", "Give what aws scheduler get-schedule prints.")
+
+
+def _entries(document: Any) -> Iterator[Any]:
+    """Yield the entries of a document: one schedule, a list, or an object with Schedules or Rules."""
+    if isinstance(document, dict):
+        lists = [document[name] for name in ("Schedules", "Rules") if isinstance(document.get(name), list)]
+        if lists:
+            for each in lists:
+                yield from each
+            return
+    yield from document if isinstance(document, list) else [document]
+
+
+def _schedule(entry: Mapping[str, Any], where: str, carried: Carried) -> None:
+    if text_of(entry, "State").startswith("DISABLED"):
+        carried.lost(where, "it is disabled", "Create the schedule once it is wanted.")
+        return
+    expression = _EXPRESSION.fullmatch(text_of(entry, "ScheduleExpression").strip())
+    if expression is None:
+        has_pattern = "EventPattern" in entry
+        what = "it has an event pattern and no schedule" if has_pattern else "it has no ScheduleExpression"
+        do = "Nothing: an event starts it." if has_pattern else "list-schedules leaves it out: give what get-schedule prints for each name."
+        carried.lost(where, what, do)
+        return
+    kind, inner = expression.groups()
+    name, payload = str(entry["Name"]), _payload(entry, where, carried)
+    zone = text_of(entry, "ScheduleExpressionTimezone") or "UTC"
+    try:
+        if kind == "at":
+            _once(name, inner, zone, payload, carried)
+            _target(entry, where, carried)
+            return
+        rule = {"every": _every(inner)} if kind == "rate" else {"cron": _cron(inner), **({"timezone": zone} if zone != "UTC" else {})}
+        for theirs, ours in (("StartDate", "start"), ("EndDate", "end")):
+            if entry.get(theirs) is not None:
+                rule[ours] = _time(entry[theirs])
+    except ValueError as wrong:
+        carried.lost(where, f"{kind}({inner}): {wrong}", _HAND)
+        return
+    window = object_of(entry, "FlexibleTimeWindow")
+    minutes = window.get("MaximumWindowInMinutes")
+    if text_of(window, "Mode") == "FLEXIBLE" and isinstance(minutes, int) and 0 < minutes <= 1440:
+        rule["jitter"] = f"PT{minutes}M"
+    carried.add_schedule(name, rule, payload)
+    _target(entry, where, carried)
+
+
+def _payload(entry: Mapping[str, Any], where: str, carried: Carried) -> Any:
+    given = text_of(object_of(entry, "Target"), "Input")
+    if "<aws.scheduler." in given:
+        carried.part(
+            where, "Input names attributes such as <aws.scheduler.scheduled-time>", "Use the header tocsin-due and the event's id."
+        )
+    return payload_of(given) if given else {"job": entry["Name"]}
+
+
+def _target(entry: Mapping[str, Any], where: str, carried: Carried) -> None:
+    target = object_of(entry, "Target")
+    if arn := text_of(target, "Arn"):
+        carried.part(where, f"the target {arn}", "Let an http endpoint start it, or choose another channel.")
+    if retry := object_of(target, "RetryPolicy"):
+        shown = ", ".join(f"{name} {value}" for name, value in retry.items())
+        carried.part(where, f"the retry policy: {shown}", "Set the tenant's retry.")
+    if object_of(target, "DeadLetterConfig"):
+        carried.part(where, "the dead-letter queue", "Dead letters are kept and can be redriven; on_dead calls a channel.")
+
+
+def _every(inner: str) -> str:
+    found = _RATE.fullmatch(inner.strip())
+    if found is None:
+        raise ValueError("a rate is a number of minutes, hours or days")
+    return _UNITS[found[2]].format(found[1])
+
+
+def _cron(inner: str) -> str:
+    parts = inner.split()
+    if len(parts) != 6:
+        raise ValueError("cron has six fields: minutes, hours, day of month, month, day of week, year")
+    if parts[5] not in ("*", "?"):
+        raise ValueError(f"a schedule has no year, and this one names {parts[5]}")
+    # Weekdays count from Sunday = 1, as those of Quartz.
+    return cron_of(f"0 {' '.join(parts[:5])}", "quartz")
+
+
+def _once(name: str, inner: str, zone: str, payload: Any, carried: Carried) -> None:
+    """Add an event for a time that comes once. Raises ValueError."""
+    try:
+        due = datetime.fromisoformat(inner.strip()).replace(tzinfo=ZoneInfo(zone))
+    except (ZoneInfoNotFoundError, OSError):
+        raise ValueError(f"there is no time zone {zone}") from None
+    shown = due.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    carried.add_event(name, {"due": shown, "channel": carried.target.channel, "payload": payload})
+
+
+def _time(value: Any) -> str:
+    """Return a time of the output: seconds since 1970, or ISO 8601. Raises ValueError."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            found = datetime.fromtimestamp(float(value), UTC)
+        except (OverflowError, OSError):
+            raise ValueError(f"{value} is no time") from None
+    else:
+        found = datetime.fromisoformat(str(value))
+        found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return found.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
