@@ -105,7 +105,10 @@ def create(
     with usage_errors("--due, --delay"):
         document = calls.event_document(content, fields, make_id=True, channels=channels)
     made = session.send("POST", "events", document, repeatable="id" in document)
-    if due is not None:
+    ended = [each for each in (made["events"] if channels is not None else [made]) if each["state"] in calls.UNDELIVERED]
+    for each in ended:
+        print(f"tocsin: {each['id']} exists and is {each['state']}: nothing was scheduled; see --on-conflict", file=sys.stderr)
+    if due is not None and not ended:
         _warn_of_past(made["events"][0] if channels is not None else made)
     if not (wait and session.json):
         if channels is not None:

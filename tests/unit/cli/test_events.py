@@ -288,6 +288,16 @@ def test_list_is_sorted_and_says_what_it_leaves_out(tocsin: Command) -> None:
     assert "Showing" not in tocsin.ok("events", "list", "--id-prefix", "sorted-", "-n", "3").out
 
 
+def test_an_id_whose_run_has_ended_undelivered_is_named_kept_or_refused(tocsin: Command) -> None:
+    create = ("events", "create", "--due", "2030-01-01T10:00:00Z", "--id", "over")
+    assert tocsin.ok(*create).err == ""
+    tocsin.ok("events", "cancel", "over")
+    kept = tocsin.ok(*create)
+    assert "over is cancelled" in kept.out and "over exists and is cancelled: nothing was scheduled" in kept.err
+    refused = tocsin(*create, "--on-conflict", "error")
+    assert refused.code == Exit.REFUSED and "over exists and is cancelled" in refused.err
+
+
 def test_a_due_time_that_is_past_is_told(tocsin: Command) -> None:
     made = tocsin.ok("events", "create", "--due", "2020-01-01T10:00:00Z", "--id", "past")
     assert re.fullmatch(r"tocsin: due \d,\d{3} days ago: it is delivered now\n", made.err)
