@@ -311,11 +311,12 @@ class Services:
     @cached_property
     def health(self) -> HealthProbe:
         """Finds out if the service is ready."""
-        from ..ops.health.service import HealthProbe
+        from ..ops.health.service import ExpectedWork, HealthProbe
 
         tables, places, measured = self.storage.tables, self.storage.places, self.scheduler.clock.finding
         looked = self.scheduler.wakes.looked if self.scheduler.wakes.on else None
-        return HealthProbe(tables, self.clock, self._periods, places, measured, self.forms, self.began_monotonic, looked, self.unserved)
+        work = ExpectedWork(self._periods, looked, self.unserved)
+        return HealthProbe(tables, self.clock, work, places, measured, self.forms, self.began_monotonic)
 
     @cached_property
     def metrics(self) -> Metrics:

@@ -13,7 +13,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 import httpx
 import orjson
@@ -53,6 +54,17 @@ class BlockingTables(Protocol):
 
     def close(self) -> None:
         """Release connections."""
+
+
+class ServiceRequest(NamedTuple):
+    """One request to the Table service. name: its kind, for errors and counters."""
+
+    name: str
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+    query: Mapping[str, str] = MappingProxyType({})
 
 
 def run_through[T](steps: Coroutine[Any, Any, T]) -> T:
@@ -149,12 +161,12 @@ class HttpTables:
         limits.check_table(table)
         limits.check_key("PartitionKey", pk)
         limits.check_key("RowKey", rk)
-        answer = self._call("get", "GET", f"/{wire.entity_path(table, pk, rk)}", {}, wire.READ, b"", timeout)
+        answer = self._call(ServiceRequest("get", "GET", f"/{wire.entity_path(table, pk, rk)}", wire.READ), timeout)
         return wire.find_row(pk, answer.status_code, answer.headers, answer.content)
 
     def query(self, query: RowQuery, *, timeout: float) -> Page:
         """See `BlockingTables.query`."""
-        answer = self._call("query", "GET", f"/{query.table}()", wire.query_parameters(query), wire.READ, b"", timeout)
+        answer = self._call(ServiceRequest("query", "GET", f"/{query.table}()", wire.READ, query=wire.query_parameters(query)), timeout)
         return wire.find_page(query.pk, answer.status_code, answer.headers, answer.content)
 
     def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | WriteRefused:
@@ -164,37 +176,34 @@ class HttpTables:
         body = wire.batch_body(self._account.base, table, pk, ops)
         if bound > MAX_EGT_BYTES:
             limits.check_payload(len(body))
-        answer = self._call("write", "POST", "/$batch", {}, wire.BATCH, body, timeout)
+        answer = self._call(ServiceRequest("write", "POST", "/$batch", wire.BATCH, body), timeout)
         return wire.find_outcome(answer.status_code, answer.content, ops)
 
     def ensure(self, table: str, *, timeout: float) -> None:
         """See `BlockingTables.ensure`."""
         limits.check_table(table)
-        answer = self._call("ensure", "POST", "/Tables", {}, _CREATE, orjson.dumps({"TableName": table}), timeout)
+        answer = self._call(ServiceRequest("ensure", "POST", "/Tables", _CREATE, orjson.dumps({"TableName": table})), timeout)
         if answer.status_code not in (201, 204):
             failure = wire.parse_failure(answer.status_code, answer.content)
             if failure.code != "TableAlreadyExists":
                 raise wire.error_of(failure, write=False)
 
-    def _call(
-        self, name: str, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes, timeout: float
-    ) -> httpx.Response:
+    def _call(self, request: ServiceRequest, timeout: float) -> httpx.Response:
         """Send one request, once. httpx bounds each step and reports best what failed; `Bounded` bounds the whole request."""
         if self._pid != os.getpid():
             # On a connection that a forked child shares, each would read the other's answers.
             self._open()
         try:
-            return self._bounded.call(lambda: self._send(name, method, path, query, headers, body, timeout), timeout)
+            return self._bounded.call(lambda: self._send(request, timeout), timeout)
         except Full:
-            raise Unavailable(f"the {name} request was not sent: too many are under way") from None
+            raise Unavailable(f"the {request.name} request was not sent: too many are under way") from None
         except TimeoutError:
-            if name == "write":
+            if request.name == "write":
                 raise OutcomeUnknown("the write's answer is lost: it took too long") from None
-            raise Unavailable(f"the {name} request took too long") from None
+            raise Unavailable(f"the {request.name} request took too long") from None
 
-    def _send(
-        self, name: str, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes, timeout: float
-    ) -> httpx.Response:
+    def _send(self, request: ServiceRequest, timeout: float) -> httpx.Response:
+        name, method, path, headers, body, query = request
         credential = self._account.credential
         send = {"x-ms-version": VERSION, **headers}
         run_through(credential.authorize(method, self._account.path + path, query, send, len(body)))

@@ -65,7 +65,7 @@ class EffectExecutor(Protocol):
 
 
 class AgentLoop:
-    """Holds the agent's state and applies each observation. wall: milliseconds since 1970; steady: seconds. context: of log lines."""
+    """Holds the agent's state and applies each observation. now: returns the present moment on both clocks. context: of log lines."""
 
     def __init__(
         self,
@@ -75,8 +75,7 @@ class AgentLoop:
         executor: EffectExecutor,
         figures: AgentFigures,
         *,
-        wall: Callable[[], int],
-        steady: Callable[[], float],
+        now: Callable[[], Now],
         context: LogContext | None = None,
         note: Callable[[WriteLog, str], None] | None = None,
     ) -> None:
@@ -84,11 +83,7 @@ class AgentLoop:
         self._context, self._note = LogContext() if context is None else context, note
         self.settings, self.state = settings, state
         self._memory, self._executor, self._figures = memory, executor, figures
-        self._wall, self._steady = wall, steady
-
-    def now(self) -> Now:
-        """Return the present moment on both clocks."""
-        return Now(self._wall(), self._steady())
+        self.now = now
 
     def observe(self, observation: Observation) -> None:
         """Decide and act. Raises OSError if the new state cannot be saved: then nothing was done, and the observation must be passed

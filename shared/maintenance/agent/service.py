@@ -35,7 +35,7 @@ from .imds.client import HttpImds, Imds, Machine
 from .imds.identity import disown, identify, remembered
 from .journal import Disk, DiskFolder, Journal, ReportBacklog, make_private_folder
 from .loop import AgentLoop, NullJournal
-from .model import EventPhase, EventRecord, NodeState
+from .model import EventPhase, EventRecord, NodeState, Now
 from .observability.context import LogContext
 from .observability.figures import AgentFigures
 from .observability.health import AgentHealth, HealthServer
@@ -249,14 +249,14 @@ class Agent:
         loaded = journal.load()
         memory = NullJournal() if self._dry else journal
         settings = replace(self.config.settings, vm=self._machine.vm)
+        wall = SystemClock().now
         self._loop = AgentLoop(
             settings,
             loaded.state,
             memory,
             worker,
             self.figures,
-            wall=SystemClock().now,
-            steady=steady,
+            now=lambda: Now(wall(), steady()),
             context=self._context,
             note=self._reporter.note if self._reporter is not None else None,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
@@ -19,6 +20,18 @@ PATIENCE = 5.0
 """Seconds to wait for storage's answer to a probe."""
 
 
+class ExpectedWork(NamedTuple):
+    """The work that this deployment does by itself.
+
+    periods: seconds between the ticks of each deployed timer. looked: returns the time of the last look at coming events, 0 for never; None
+    if planned wakes are off. unserved: the sentence that names functions which are demanded and do not run; '' if all do.
+    """
+
+    periods: Mapping[str, float]
+    looked: Callable[[], Awaitable[Millis]] | None = None
+    unserved: str = ""
+
+
 class HealthProbe:
     """The probe. Anonymous callers use it, so it reads storage at most once a second."""
 
@@ -26,23 +39,18 @@ class HealthProbe:
         self,
         tables: Tables,
         clock: Clock,
-        periods: Mapping[str, float],
+        work: ExpectedWork,
         places: Sequence[str] = (),
         measured: Callable[[], ClockFinding] = lambda: rules.UNMEASURED,
         forms: StoredForms | None = None,
         started: float | None = None,
-        looked: Callable[[], Awaitable[Millis]] | None = None,
-        unserved: str = "",
     ) -> None:
-        """periods: seconds between the ticks of each deployed timer. places: the places of shards; if there are several, each account is
-        probed. measured: returns the state of the wall clock. forms: the number of the stored forms, which each probe looks at. started:
-        start of the application by the monotonic clock; by default now. looked: returns the time of the last look at coming events, 0 for
-        never; None if planned wakes are off. unserved: the sentence that names functions which are demanded and do not run; '' if all
-        do."""
-        self._looked = looked
+        """places: the places of shards; if there are several, each account is probed. measured: returns the state of the wall clock. forms:
+        the number of the stored forms, which each probe looks at. started: start of the application by the monotonic clock; by default
+        now."""
         self._measured, self._forms = measured, forms or StoredForms(tables, clock)
-        self._tables, self._clock, self._periods = tables, clock, periods
-        self._places, self._unserved = places if len(places) > 1 else (), unserved
+        self._tables, self._clock, self._work = tables, clock, work
+        self._places = places if len(places) > 1 else ()
         self._started = clock.monotonic() if started is None else started
         self._cache: Cached[str, rules.Readiness] = Cached(self._look, clock, ttl=1.0, missing_ttl=1.0, size=1)
 
@@ -64,15 +72,15 @@ class HealthProbe:
         looked = await self._when_looked() if page is not None else None
         up = int((self._clock.monotonic() - self._started) * 1000)
         now, measured = self._clock.now(), self._measured()
-        seen = rules.HealthObservation(now, page is not None, ticks, up, accounts, measured, newer, times, looked, self._unserved)
-        return rules.judge(seen, self._periods)
+        seen = rules.HealthObservation(now, page is not None, ticks, up, accounts, measured, newer, times, looked, self._work.unserved)
+        return rules.judge(seen, self._work.periods)
 
     async def _when_looked(self) -> Millis | None:
-        if self._looked is None:
+        if self._work.looked is None:
             return None
         try:
             async with asyncio.timeout(PATIENCE):
-                return await self._looked()
+                return await self._work.looked()
         except (StorageError, TimeoutError):
             return None
 

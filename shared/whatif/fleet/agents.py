@@ -23,7 +23,7 @@ from ...maintenance.agent.effects import Approve, RunHook, SendResult
 from ...maintenance.agent.imds.client import Machine
 from ...maintenance.agent.imds.document import read
 from ...maintenance.agent.loop import AgentLoop, NullJournal
-from ...maintenance.agent.model import EventsDocument, HookKind, NodeState
+from ...maintenance.agent.model import EventsDocument, HookKind, NodeState, Now
 from ...maintenance.agent.observability.figures import AgentFigures
 from ...maintenance.agent.observations import ApprovalPosted, AppUnreachable, DocumentRead, HookEnded, Observation, StartUp, Tick
 from ...maintenance.agent.timings import FAR_RETRY, FIRST_REPORT, NEAR_RETRY, TICK, USUAL_REPORT
@@ -97,7 +97,7 @@ class VirtualAgent:
     def __init__(self, name: str, fleet: str, machine: Machine, scope: Scope, clock: Clock, post: Post, chance: Random) -> None:
         self.name, self.machine, self.scope, self._clock, self._post, self._chance = name, machine, scope, clock, post, chance
         settings = AgentSettings(machine.vm, hooks=HOOKS, central=True, fleet=fleet)
-        self.loop = AgentLoop(settings, NodeState(), NullJournal(), self, AgentFigures(), wall=clock.now, steady=clock.monotonic)
+        self.loop = AgentLoop(settings, NodeState(), NullJournal(), self, AgentFigures(), now=lambda: Now(clock.now(), clock.monotonic()))
         self.reports = self.refused = 0
         self.slowest = 0.0
         """Seconds of the slowest answer."""

@@ -13,7 +13,7 @@ from shared.core.errors import OutcomeUnknown, Rejected, Unavailable, UnsafeSett
 from shared.core.version import version
 from shared.ops.health import routes as functions
 from shared.ops.health.rules import UNMEASURED, HealthObservation, judge, judge_clocks
-from shared.ops.health.service import HealthProbe
+from shared.ops.health.service import ExpectedWork, HealthProbe
 from shared.scheduler.event_clock import ClockFinding
 from shared.scheduler.wakes.ticks import SweepTimes
 from shared.storage.memory import MemoryTables
@@ -74,7 +74,9 @@ class Probe:
         routes = self.routes = Routes[HealthProbe]()
         routes.add(functions.probes, lambda health: None)
         routes.add(functions.readiness, lambda health: health)
-        self.health = HealthProbe(self.tables, self.clock, PERIODS, measured=lambda: ClockFinding("wrong", Offset(3.2, 8.4), 9))
+        self.health = HealthProbe(
+            self.tables, self.clock, ExpectedWork(PERIODS), measured=lambda: ClockFinding("wrong", Offset(3.2, 8.4), 9)
+        )
         self.client = LocalClient(routes, self.get_app)
 
     async def get_app(self) -> HealthProbe:
@@ -198,5 +200,5 @@ async def test_a_look_that_cannot_be_read_is_left_out_and_the_rest_is_told() -> 
     tables = MemoryTables(clock)
     await tables.ensure(ALL_TABLES)
     for read, expected in ((away, None), (looked, 7.0)):
-        verdict = await HealthProbe(tables, clock, PERIODS, looked=read).check()
+        verdict = await HealthProbe(tables, clock, ExpectedWork(PERIODS, read)).check()
         assert verdict.reachable and (verdict.wakes.look_age_s if verdict.wakes else None) == expected
