@@ -20,8 +20,9 @@ function post(body: Body): Promise<Response> {
 }
 
 const body: Body = { id: "generated-types", payload: { order: 17 }, delay: "PT1H" };
-// @ts-expect-error: the payload is missing
-void ({ delay: "PT1H" } satisfies Body);
+void ({ delay: "PT1H", target: { method: "GET" } } satisfies Body);
+// @ts-expect-error: no such member
+void ({ delay: "PT1H", paylaod: 1 } satisfies Body);
 // @ts-expect-error: null is no delay
 void ({ payload: 1, delay: null } satisfies Body);
 

@@ -20,7 +20,7 @@ from generated_tocsin.models import EventIn, EventOut, ProblemOut
 
 def wrong() -> None:
     # mypy fails where an error that is ignored does not occur.
-    EventIn(delay="PT1H")  # type: ignore[call-arg]
+    EventIn(payload=1, dealy="PT1H")  # type: ignore[call-arg]
     EventIn(payload=1, delay=None)  # type: ignore[arg-type]
 
 
