@@ -288,6 +288,36 @@ async def test_an_event_has_the_retries_and_the_target_of_its_form(look: Look, s
     stage.until(lambda: "target" not in stage.call("GET", "events/retried-here"), "the channel's own target")
 
 
+async def test_an_event_whose_request_has_no_body_is_created_and_edited_and_a_body_of_another_type_is_shown(
+    look: Look, stage: Stage
+) -> None:
+    look.expected = "422"
+    dialog = await new_event(look)
+    await dialog.get_by_label("Id (optional)").fill("asks")
+    await dialog.get_by_label("Delay").fill("3h")
+    await dialog.get_by_text("More: labels").click()
+    await dialog.get_by_label("Method").select_option("GET")
+    payload = dialog.get_by_label("Payload (JSON)")
+    await expect(payload).to_have_value("")
+    await payload.fill("1")
+    await dialog.get_by_role("button", name="Create the event").click()
+    await expect(fault_of(dialog, "Payload (JSON)")).to_contain_text("has no body")
+    await payload.fill("")
+    await dialog.get_by_role("button", name="Create the event").click()
+    await expect(dialog.get_by_role("status")).to_contain_text("asks is scheduled")
+    assert "payload" not in stage.call("GET", "events/asks")
+    dialog = await open_event(look, "asks")
+    await dialog.get_by_role("button", name="Edit").click()
+    await dialog.get_by_text("More: callbacks").click()
+    await dialog.get_by_label("Path").fill("/18")
+    await dialog.get_by_role("button", name="Save the changes").click()
+    await expect(look.page.locator("#toast")).to_have_text("asks is changed.")
+    assert stage.call("GET", "events/asks")["target"] == {"path": "/18", "method": "GET"}
+    stage.call("POST", "events", {"id": "typed", "delay": "PT3H", "payload": "PGEvPg==", "content_type": "text/xml"})
+    dialog = await open_event(look, "typed")
+    await expect(dialog.get_by_role("heading", name="Payload (base64 of text/xml)")).to_be_visible()
+
+
 async def test_pairs_of_a_target_that_no_line_can_hold_stay_as_they_are(look: Look, stage: Stage) -> None:
     odd = {"query": {"a=b": " c ", "d": "e"}, "headers": {"x-a": "b  c"}}
     stage.call("POST", "events", {"id": "odd-target", "delay": "PT3H", "payload": 1, "target": odd})
@@ -496,6 +526,8 @@ async def test_a_schedule_is_changed_and_keeps_what_the_form_was_not_used_for(lo
         "at_most_once_per": "week",
         "ordering_key": "it's one",
         "channels": ["busy", "default"],
+        "retry": {"attempts": 3},
+        "timeout": "PT45S",
         "on_dead": "default",
     }
     stage.call("PUT", "schedules/kept", {**content, "payload": {"said": EVIL}})
