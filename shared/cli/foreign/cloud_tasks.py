@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+from ...delivery.channels.content import is_content_type
+from ...delivery.channels.event_target import BODILESS, METHODS
+from ...delivery.channels.model import LONGEST_TIMEOUT
 from ..declared.references import escaped
 from ..terminal.documents import parse_sendable
 from .carried import Carried, Source, documents_of, free_name, object_of, text_of, to_channel
 
 _NAME: Final = re.compile(r"projects/[^/]+/locations/[^/]+/queues/([^/]+)(?:/tasks/([^/]+))?")
+_OTHER_BODIES: Final = ("application/json", "application/cloudevents")
+"""Types that an event with bytes cannot have."""
 _SECONDS: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
-_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
 _OWN_HEADERS: Final = frozenset({"user-agent", "content-type", "content-length", "host"})
 _SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|key|password|signature|auth", re.I)
 _FREE_HEADER: Final = re.compile(r"x-(?!goog-|appengine-|cloudtasks-|forwarded-|real-|original-|http-|user|auth)[a-z0-9-]{1,100}", re.I)
@@ -88,22 +94,18 @@ def _channel(queue: _Queue, url: str, channels: dict[tuple[str, str], str], carr
 
 
 def _task(where: str, queue: _Queue, id: str, entry: Mapping[str, Any], channels: dict[tuple[str, str], str], carried: Carried) -> None:
-    request, due = object_of(entry, "httpRequest"), text_of(entry, "scheduleTime")
-    address = urlsplit(text_of(request, "url"))
-    if not address.hostname or address.scheme not in ("http", "https"):
-        carried.lost(where, "it has no httpRequest with a URL", "Tasks of App Engine need an http endpoint: create an event by hand.")
-        return
-    if not due:
-        carried.lost(where, "it has no scheduleTime", "Let Cloud Tasks deliver it.")
-        return
+    request = object_of(entry, "httpRequest")
     method = text_of(request, "httpMethod") or "POST"
-    if method not in _METHODS:
-        carried.lost(where, f"its method is {method}", f"Methods of an event are {', '.join(sorted(_METHODS))}.")
-        return
     try:
-        payload = _payload(request, entry)
+        address = urlsplit(text_of(request, "url"))
+        if not address.hostname or address.scheme not in ("http", "https"):
+            raise ValueError("it has no httpRequest with a URL")
+        due = _time(text_of(entry, "scheduleTime"))
+        if method not in METHODS:
+            raise ValueError(f"its method is {method}")
+        content = _content(request, entry, method)
     except ValueError as wrong:
-        carried.lost(where, str(wrong), "Create an event by hand.")
+        carried.lost(where, str(wrong), "Create an event by hand, or let Cloud Tasks deliver it.")
         return
     host = carried.target.url or escaped(f"{address.scheme}://{address.netloc.rpartition('@')[2]}/")
     target: dict[str, Any] = {"path": address.path or "/"}
@@ -113,7 +115,12 @@ def _task(where: str, queue: _Queue, id: str, entry: Mapping[str, Any], channels
         target["method"] = method
     if headers := _headers(request, where, carried):
         target["headers"] = headers
-    event: dict[str, Any] = {"due": due, "channel": _channel(queue, host, channels, carried), "payload": payload, "target": target}
+    event: dict[str, Any] = {"due": due, "channel": _channel(queue, host, channels, carried), **content, "target": target}
+    deadline = _duration(text_of(entry, "dispatchDeadline"), LONGEST_TIMEOUT / 1000)
+    if deadline:
+        event["timeout"] = deadline
+    elif text_of(entry, "dispatchDeadline"):
+        carried.part(where, f"its dispatchDeadline of {entry['dispatchDeadline']}", "Let the receiver answer sooner: see long work.")
     if retry := _retry(object_of(queue.entry, "retryConfig")):
         event["retry"] = retry
     carried.add_event(id, event)
@@ -122,17 +129,45 @@ def _task(where: str, queue: _Queue, id: str, entry: Mapping[str, Any], channels
             carried.part(where, f"its {token}", "Verify the signature, or give the channel entra_audience.")
 
 
-def _payload(request: Mapping[str, Any], entry: Mapping[str, Any]) -> Any:
+def _time(text: str) -> str:
+    """Return the time if it is one with an offset. Raises ValueError."""
+    with contextlib.suppress(ValueError):
+        if datetime.fromisoformat(text).tzinfo is not None:
+            return text
+    raise ValueError(f"its scheduleTime is no time with an offset: {text or 'there is none'}")
+
+
+def _content(request: Mapping[str, Any], entry: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """Return the fields of an event for a task's body. Raises ValueError."""
     body = text_of(request, "body")
     if not body:
-        if text_of(entry, "view") == "BASIC":
+        if method not in BODILESS and text_of(entry, "view") == "BASIC":
             raise ValueError("its body is not in the list: print the tasks with --response-view=full")
-        return {}
+        return {} if method in BODILESS else {"payload": {}}
+    if method == "GET":
+        raise ValueError("it is a GET with a body")
     try:
-        text = base64.b64decode(body, validate=True).decode("utf-8")
-        return parse_sendable(text)
-    except (binascii.Error, ValueError):
-        raise ValueError("its body is not JSON") from None
+        content = base64.b64decode(body, validate=True)
+    except binascii.Error:
+        raise ValueError("its body is not base64") from None
+    try:
+        return {"payload": parse_sendable(content.decode("utf-8"))}
+    except ValueError:
+        return {"payload": base64.b64encode(content).decode(), "content_type": _type(object_of(request, "headers"))}
+
+
+def _type(headers: Mapping[str, Any]) -> str:
+    """Return the type of a body that is no JSON: what the task says, if an event takes that."""
+    for name, value in headers.items():
+        if name.lower() == "content-type" and isinstance(value, str) and is_content_type(value):
+            return "application/octet-stream" if value.lower().startswith(_OTHER_BODIES) else value
+    return "application/octet-stream"
+
+
+def _duration(text: str, most: float) -> str:
+    """Return a number of seconds as a duration; an empty text if it is none, shorter than a millisecond or longer than `most`."""
+    found = _SECONDS.fullmatch(text)
+    return f"PT{float(found[1]):.3f}".rstrip("0").rstrip(".") + "S" if found and 0.001 <= float(found[1]) <= most else ""
 
 
 def _headers(request: Mapping[str, Any], where: str, carried: Carried) -> dict[str, str]:
@@ -152,7 +187,6 @@ def _retry(config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(attempts := config.get("maxAttempts"), int) and 1 <= attempts <= 100:
         retry["attempts"] = attempts
     for theirs, ours, most in (("minBackoff", "first", 86_400), ("maxBackoff", "max", 604_800), ("maxRetryDuration", "within", 604_800)):
-        found = _SECONDS.fullmatch(text_of(config, theirs))
-        if found and 0 < float(found[1]) <= most:
-            retry[ours] = f"PT{float(found[1]):g}S"
+        if found := _duration(text_of(config, theirs), most):
+            retry[ours] = found
     return retry

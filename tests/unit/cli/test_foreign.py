@@ -150,11 +150,18 @@ def test_queues_and_tasks_of_cloud_tasks_become_channels_and_events() -> None:
         "target": {"path": "/tasks/remind", "query": {"order": "17"}, "headers": {"x-trace": "a1"}},
         "retry": {"attempts": 7, "first": "PT0.1S", "max": "PT3600S", "within": "PT86400S"},
     }
-    assert (found.events[1]["id"], found.events[1]["target"]) == ("other-1", {"path": "/", "method": "PUT"}) and len(found.events) == 2
+    others = {each["id"]: {name: each.get(name) for name in ("payload", "content_type", "target")} for each in found.events[1:]}
+    octets = "application/octet-stream"
+    assert others == {
+        "raw-1": {"payload": "bm90IGpzb24=", "content_type": octets, "target": {"path": "/tasks/raw"}},
+        "other-1": {"payload": {}, "content_type": None, "target": {"path": "/", "method": "PUT"}},
+        "get-1": {"payload": None, "content_type": None, "target": {"path": "/ping", "method": "GET"}},
+    }
     lost = {where.partition(": ")[2]: what for where, what in notes(found, lost=True).items()}
-    assert lost == {"raw-1": "its body is not JSON", "engine-1": "it has no httpRequest with a URL", "get-1": "its method is GET"}
+    assert lost == {"engine-1": "it has no httpRequest with a URL"}
     parts = [note.what for note in found.notes if not note.lost]
     assert "it is paused" in parts and "its header X-Api-Key, which may be a secret" in parts and "its oidcToken" in parts
+    assert "its dispatchDeadline of 600s" in parts
     assert "hunter2" not in json.dumps(found.document()) + json.dumps(found.events)
 
 
@@ -239,6 +246,33 @@ def test_json_of_another_shape_is_named_and_nothing_is_made(form: Format, conten
 def test_an_expression_that_cannot_be_read_is_named(entry: dict[str, Any]) -> None:
     found = text("eventbridge", json.dumps({"Name": "a", **entry}))
     assert found.schedules == {} and found.events == [] and [note.lost for note in found.notes] == [True]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"scheduleTime": "soon"}, "no time with an offset: soon"),
+        ({"scheduleTime": "2028-06-01T09:00:00"}, "no time with an offset: 2028-06-01T09:00:00"),
+        ({"scheduleTime": None}, "no time with an offset: there is none"),
+        ({"httpRequest": {"url": "http://[bad"}}, "Invalid IPv6 URL"),
+        ({"httpRequest": {"url": "ftp://shop.example/"}}, "no httpRequest with a URL"),
+        ({"httpRequest": {"url": "https://shop.example/", "httpMethod": "HEAD"}}, "its method is HEAD"),
+        ({"httpRequest": {"url": "https://shop.example/", "body": "?"}}, "its body is not base64"),
+        ({"httpRequest": {"url": "https://shop.example/", "httpMethod": "GET", "body": "MQ=="}}, "a GET with a body"),
+    ],
+)
+def test_a_task_that_cannot_be_carried_over_is_named(change: dict[str, Any], what: str) -> None:
+    task = {"name": "projects/p/locations/l/queues/q/tasks/t", "scheduleTime": "2028-06-01T09:00:00Z"}
+    found = text("cloud-tasks", json.dumps({**task, "httpRequest": {"url": "https://shop.example/"}, **change}))
+    assert found.events == [] and what in found.notes[0].what
+
+
+def test_bytes_of_a_task_keep_their_type_and_a_short_deadline_is_the_timeout() -> None:
+    headers = {"Content-Type": "text/xml; charset=utf-8"}
+    request = {"url": "https://shop.example/", "body": "PGEvPg==", "headers": headers}
+    task = {"name": "projects/p/locations/l/queues/q/tasks/t", "scheduleTime": "2028-06-01T09:00:00Z", "dispatchDeadline": "15.5s"}
+    [made] = text("cloud-tasks", json.dumps({**task, "httpRequest": request})).events
+    assert (made["payload"], made["content_type"], made["timeout"]) == ("PGEvPg==", "text/xml; charset=utf-8", "PT15.5S")
 
 
 def test_more_definitions_than_are_carried_over_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
