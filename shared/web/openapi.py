@@ -181,7 +181,7 @@ def _headers(route: Route) -> Iterator[dict[str, Any]]:
         yield {"name": "If-Match", "in": "header", "required": False, "description": description, "schema": schema}
     if route.creates:
         description = "With *, the call creates and never replaces: it is 412 if something exists at this path."
-        schema = {"type": "string", "const": "*"}
+        schema = {"type": "string", "pattern": r"^\*$"}
         yield {"name": "If-None-Match", "in": "header", "required": False, "description": description, "schema": schema}
 
 

@@ -4398,7 +4398,7 @@ export interface operations {
                 /** @description The call succeeds only if the representation still has this entity tag. */
                 "If-Match"?: string;
                 /** @description With *, the call creates and never replaces: it is 412 if something exists at this path. */
-                "If-None-Match"?: "*";
+                "If-None-Match"?: string;
             };
             path: {
                 id: string;
