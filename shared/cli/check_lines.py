@@ -26,7 +26,7 @@ class Line:
     means: str = ""
     do: str = ""
     figures: Mapping[str, Any] = field(default_factory=dict)
-    """The same for programs."""
+    """The facts of the finding for programs, by name; units are part of the names."""
 
     def document(self) -> dict[str, Any]:
         """Return the line for programs."""

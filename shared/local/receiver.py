@@ -40,7 +40,7 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
 }
 _DIGITS: Final = 16
-"""Digits from which a number is no position: Python refuses to read thousands of them."""
+"""Number of digits from which a text is not read as a position: Python refuses to read thousands of digits."""
 _STATUS: Final = re.compile(r"/status/([2-5][0-9]{2})(?:/.*)?")
 
 
@@ -104,7 +104,7 @@ class ReceivedDeliveries:
         )
 
     def _json(self, after: str) -> bytes:
-        """Return the deliveries after a position, or all of them if the position is none of this receiver's."""
+        """Return the deliveries after a position, or all of them if this receiver has not given out the position."""
         series, _, number = after.partition("-")
         if series == self._series and number.isdecimal() and len(number) < _DIGITS and int(number) <= self._arrived:
             known = max(0, len(self.deliveries) - (self._arrived - int(number)))

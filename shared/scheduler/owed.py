@@ -1,4 +1,4 @@
-"""What is owed after an event has ended: marks on its own row, which is its outbox. Pure.
+"""Work that is owed after an event has ended: marks on its own row, which is its outbox. Pure.
 
     firing --settle--> delivered | dead | lapsed, owed: "callback", "notice" or both     (one write: the transaction that settles the event)
     the callback is stored as an event, under an id that follows from the place of the settled row; the end is added to the tenant's notices

@@ -31,7 +31,7 @@ from .rules import RowOutcome
 from .shard.gate import Counts, Gate
 
 type Known = dict[str, str]
-"""What a process knows of the rows that make a shard findable, by their names: the digest of a row's content, '' if it has none."""
+"""The rows that make a shard findable, as far as a process knows them, by their names: the digest of a row's content, '' if it has none."""
 
 NOTHING: Final[frozenset[str]] = frozenset()
 

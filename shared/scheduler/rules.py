@@ -87,7 +87,7 @@ class RowOutcome(NamedTuple):
     answer: KeptAnswer | None = None
     """The head of the receiver's answer, if it is kept."""
     deadline: Millis | None = None
-    """Of work whose receiver was silent: the outcome applies while the work goes on, and its time is over at this time."""
+    """For work whose receiver was silent: the outcome applies while the work goes on, and its time is over at this time."""
 
     @property
     def rows(self) -> int:

@@ -89,7 +89,7 @@ class ChannelCaches(NamedTuple):
 
 
 class ChannelChecks(NamedTuple):
-    """What the service permits channels."""
+    """The permissions of the service for channels."""
 
     egress: Egress
     own_accounts: frozenset[str] | None

@@ -26,7 +26,7 @@ MAX_ATTEMPTS: Final = 5
 _OWN: Final = frozenset({"cron", "means", "do", "summary", "waits_for", "text", "late_by", "overdue_by", "reads_as"})
 """Fields whose text the service or this program has written."""
 _FOREIGN: Final = frozenset({"payload", "answer", "error", "labels", "target", "note", "headers"})
-"""Fields whose whole value others have written."""
+"""Fields whose whole value was written by callers, receivers or operators."""
 _NAME: Final = re.compile(r"[\w.:@~/+=-]{0,256}")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
 _KEY: Final = re.compile(r"\b(?:tsn_[A-Za-z0-9]{8,}[A-Za-z0-9_-]*|whsec_[A-Za-z0-9+/=_-]{8,})")
@@ -67,7 +67,7 @@ def in_both_times(text: str) -> dict[str, str]:
 
 
 def untrusted(value: Any, most: int) -> dict[str, str]:
-    """Return foreign text, or the JSON of any other foreign value, marked as data and cut to so many characters."""
+    """Return foreign text, or the JSON of any other foreign value, marked as data and cut to `most` characters."""
     text = visible(without_secrets(value if isinstance(value, str) else to_json(value)))
     if len(text) <= most:
         return {"untrusted": text}

@@ -1,4 +1,4 @@
-"""What was carried over from another scheduler, and what was not. Pure."""
+"""Definitions carried over from another scheduler, and a record of those that were not. Pure."""
 
 from __future__ import annotations
 

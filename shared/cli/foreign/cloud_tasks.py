@@ -20,7 +20,7 @@ from .carried import Carried, Source, documents_of, free_name, object_of, text_o
 
 _NAME: Final = re.compile(r"projects/[^/]+/locations/[^/]+/queues/([^/]+)(?:/tasks/([^/]+))?")
 _OTHER_BODIES: Final = ("application/json", "application/cloudevents")
-"""Types that an event with bytes cannot have."""
+"""Content types that an event with a body of bytes cannot have."""
 _SECONDS: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 _OWN_HEADERS: Final = frozenset({"user-agent", "content-type", "content-length", "host"})
 _SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|key|password|signature|auth", re.I)
@@ -157,7 +157,7 @@ def _content(request: Mapping[str, Any], entry: Mapping[str, Any], method: str) 
 
 
 def _type(headers: Mapping[str, Any]) -> str:
-    """Return the type of a body that is no JSON: what the task says, if an event takes that."""
+    """Return the content type of a body that is not JSON: that of the task, if events accept it."""
     for name, value in headers.items():
         if name.lower() == "content-type" and isinstance(value, str) and is_content_type(value):
             return "application/octet-stream" if value.lower().startswith(_OTHER_BODIES) else value

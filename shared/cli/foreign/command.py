@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     from .carried import Carried, Source, Target
 
 type Format = Literal["function-json", "crontab", "eventbridge", "cloud-tasks"]
-_FROM_HELP: Final = (
-    "What the files are. For eventbridge, what aws scheduler get-schedule prints; for cloud-tasks, what gcloud tasks prints as JSON."
-)
+_FROM_HELP: Final = "Format of the files. eventbridge: output of aws scheduler get-schedule; cloud-tasks: JSON output of gcloud tasks."
 _TENANT_HELP: Final = "Tenant that the file declares. Applying the file to a tenant that exists resets its other settings."
 _TO_HELP: Final = "Address of the http channel that the file declares. Default: the variable RECEIVER_URL, when the file is applied."
 _CHANNEL_HELP: Final = "Name of the channel. Without --to it is one that the tenant has."
-_EVENTS_HELP: Final = "Write what happens once to this file, for tocsin events import."
+_EVENTS_HELP: Final = "Write entries that happen only once to this file, for tocsin events import."
 _HEAD: Final = "# By tocsin import. See what it changes with: tocsin apply -f FILE --dry-run\n"
 _URL: Final = "${env:RECEIVER_URL}"
 

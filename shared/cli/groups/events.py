@@ -55,7 +55,7 @@ def create(
     channel: Channels = None,
     expires: Annotated[str | None, duration_option("Stop trying this duration after the due time, such as 1h.")] = None,
     flex: Annotated[str | None, duration_option("Deliver at any time within this duration after the due time, such as 5m.")] = None,
-    durability: Annotated[Literal["fast", "standard", "mirrored"] | None, typer.Option(help="How the event is stored.")] = None,
+    durability: Annotated[Literal["fast", "standard", "mirrored"] | None, typer.Option(help="Durability of the event.")] = None,
     ordering_key: Annotated[
         str | None, typer.Option(help="Events with the same key are delivered in order if the channel says so, such as customer-7.")
     ] = None,

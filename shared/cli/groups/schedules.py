@@ -20,8 +20,8 @@ from .events_target import ContentType, Retry, Timeout, terms_of
 
 _HELP = "Manage recurring schedules: cron expressions and fixed intervals, in any time zone."
 _CRON_HELP = "Cron expression, such as '30 2 * * *', '0 18 LW * *' (last weekday) or '0 9 * * FRI#2'; six fields begin with the second."
-_DIALECT_HELP = "Scheduler whose way of writing --cron follows. Quartz counts weekdays from Sunday = 1."
-_OVERLAP_HELP = "Whether an occurrence that is due before the last one has ended is delivered (allow), is skipped, or waits (queue)."
+_DIALECT_HELP = "Scheduler from which the --cron expression comes; it is rewritten. Quartz, for example, counts weekdays from Sunday = 1."
+_OVERLAP_HELP = "An occurrence that is due before the last one has ended is delivered (allow), left out (skip), or waits (queue)."
 _ONCE_HELP = "Only the first occurrence in each hour, day, week or month counts."
 _WITHIN_HELP = "With --catch-up: skip occurrences missed longer ago than this duration, such as 1h."
 Id = Annotated[str, typer.Argument(help="Id of the schedule, such as nightly.", show_default=False)]

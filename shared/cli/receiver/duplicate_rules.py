@@ -146,7 +146,7 @@ def _ce_id(seen: ReceiverSeen, *, done_twice: bool) -> Line:
     if effects is None:
         return _blind("ce-id")
     if effects > 0:
-        means = "The receiver knows duplicates by ce-id, which is not signed: who has recorded a delivery can let it be done again."
+        means = "The receiver recognises duplicates by ce-id, which is unsigned: anybody who recorded a delivery can repeat its work."
         return Line("ce-id", "bad", "the work was done again", means, "Use webhook-id, which the signature covers.", figures)
     return Line("ce-id", "ok", "a copy with another ce-id was not worked on again", figures=figures)
 
@@ -156,7 +156,7 @@ def _same_payload(seen: ReceiverSeen) -> Iterator[Line]:
     name = _second(seen)
     answer, effects = seen.first(name), seen.effects(name)
     if answer is None or not answer.accepted or effects is None or (seen.effects("delivery") == 0 and not effects):
-        # Nothing had an effect, so the second event shows nothing of its own.
+        # No event had an effect that could be seen, so the absence of one for the second event proves nothing.
         return
     if effects == 0 and "second again" in seen.steps and (seen.effects("second") or 0) > 0:
         effects = 1

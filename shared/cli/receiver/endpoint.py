@@ -60,7 +60,7 @@ class Received(NamedTuple):
 
 
 class Endpoint:
-    """A host and port of the user's, with the addresses that were found for it."""
+    """A host and port that the user named, with the addresses that were found for them."""
 
     def __init__(self, url: str, egress: Egress, *, tls: ssl.SSLContext | None = None, lookup: ResolveHost = system_lookup) -> None:
         place = URL(url, encoded=True)

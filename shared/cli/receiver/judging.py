@@ -1,4 +1,4 @@
-"""What the rules of several checks share. Pure functions."""
+"""Functions that the rules of several checks share. They are pure."""
 
 from __future__ import annotations
 

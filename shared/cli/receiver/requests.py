@@ -93,7 +93,7 @@ class Requests:
         return post_of(target, delivery, self._egress)
 
     def get(self, url: str) -> Wire:
-        """Return a GET with the headers of the user's own."""
+        """Return a GET with the headers that the user gave."""
         place = URL(url, encoded=True)
         names = {"host": place.host_port_subcomponent or "", "accept": "*/*", "user-agent": "tocsin-check-receiver"}
         own = {name: value for name, value in self.spec.headers.items() if name.lower() not in names}

@@ -16,7 +16,7 @@ from .requests import STRANGER, TOKEN_PATH, Requests, Wire, wire_of
 from .seen import Certificate, IdleConnection, Observed, ReceiverSeen, Step
 
 LONGEST_SKEW: Final = 7 * 86_400.0
-"""Seconds of difference beyond which a `Date` is no clock."""
+"""Difference in seconds beyond which a `Date` is not taken for a clock's time."""
 WRONG_CLOCK: Final = 60.0
 """Seconds of difference from which a refused delivery is sent again with the receiver's time."""
 UNUSED: Final = 5.0

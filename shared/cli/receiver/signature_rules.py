@@ -101,7 +101,7 @@ def judge_text(seen: ReceiverSeen) -> Line | None:
         return None
     figures = {"status": answer.status}
     if answer.accepted:
-        return Line("text", "ok", "emoji, marks of order, NUL and line breaks were accepted", figures=figures)
+        return Line("text", "ok", "emoji, direction marks, NUL and line breaks were accepted", figures=figures)
     spaced = seen.first("spaced")
     if spaced is not None and not spaced.accepted and answer.status == spaced.status:
         return Line(

@@ -1,4 +1,4 @@
-"""What a job does to one event, or to several of a shard."""
+"""The action of a job on one event, or on several of a shard."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CHANGED: Final = frozenset({"precondition-failed", "already-final", "not-dead"}
 
 
 class Result(NamedTuple):
-    """What became of an event. outcome: done, skipped or failed. reason: '' for done."""
+    """The result for one event. outcome: done, skipped or failed. reason: '' for done."""
 
     id: str
     outcome: str

@@ -220,7 +220,7 @@ MOST_CHANNELS: Final = 60
 REST: Final = "*"
 """Name of all other channels together."""
 BEGUN: Final = "0 ?"
-"""What the gate says of the row before it is first written: the row may be there, and its numbers are unknown."""
+"""Value of the gate before the row is first written: the row may be there, and its numbers are unknown."""
 
 
 def recalled(gate: Gate) -> Known:

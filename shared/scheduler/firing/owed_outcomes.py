@@ -1,4 +1,4 @@
-"""What an owner does beside its deliveries: what is owed to the events that have ended, such as their callbacks."""
+"""Work of an owner beside its deliveries: it carries out what is owed to events that have ended, such as their callbacks."""
 
 from __future__ import annotations
 

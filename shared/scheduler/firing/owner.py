@@ -93,7 +93,7 @@ class Owner:
         self._paused: set[str] = set()
         """Channels of claimable events that were paused when flow control was last asked."""
         self._holds: Mapping[str, ClaimHold] | None = None
-        """What flow control last answered; None if it was not asked because this owner claims nothing more."""
+        """The last answer of flow control; None if it was not asked because this owner claims nothing more."""
         self._shed_at = self._started
         """Monotonic time at which to look again for deliveries that cannot start soon."""
         self._outcomes: dict[str, rules.RowOutcome] = {}

@@ -87,7 +87,7 @@ class EventTerms(Protocol):
 
 
 class Origin(NamedTuple):
-    """How an event came.
+    """The way by which an event came.
 
     at: time from which its delay counts, if not now. source: permanent name of this very event at its source. traced: its delivery is
     traced with the request. collapses: the caller can replace another event by it.

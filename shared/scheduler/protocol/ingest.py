@@ -57,7 +57,7 @@ class OpenShard:
     held: HeldGate | None = None
     lost: bool = False
     known: Known = field(default_factory=dict)
-    """What the writer knows of the rows that make the shard findable."""
+    """The rows that make the shard findable, as far as the writer knows them."""
 
     @property
     def index(self) -> str:

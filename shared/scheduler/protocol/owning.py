@@ -40,7 +40,7 @@ class OwnerSession:
     facets: Facets
     rows: dict[str, Row] = field(default_factory=dict)
     known: Known = field(default_factory=dict)
-    """What this owner knows of the rows that make the shard findable."""
+    """The rows that make the shard findable, as far as this owner knows them."""
     lost_at: Millis | None = None
     """When the owner before this one last wrote the gate, by storage's time, if it disappeared without releasing the shard."""
 

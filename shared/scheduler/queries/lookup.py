@@ -97,8 +97,8 @@ class FoundShard(NamedTuple):
 
 
 class CompleteRows(NamedTuple):
-    """What lists may rely on. states: returns True if all events have their state rows. labels: returns those of a tenant's labels of these
-    names by which label rows find every event."""
+    """Rows that lists may rely on. states: returns True if all events have their state rows. labels: returns those of these labels of a
+    tenant by which label rows find every event."""
 
     states: Callable[[], Awaitable[bool]]
     labels: Callable[[str, Iterable[str]], Awaitable[Collection[str]]]

@@ -83,7 +83,7 @@ class Gate:
     process: str | None = None
     """`HOLDER IDENTITY`: the process in which an owner runs (`process_of`). None where it is not known."""
     beside: str | None = None
-    """What the last owner knew about rows beside the shard (`points.Facet.kept`). None: there are none."""
+    """The last owner's knowledge of rows beside the shard (`points.Facet.kept`). None: there are no such rows."""
     user_ends: int = 0
     """The user ends that the counts contain, as bits (`user_ends`). Written together with the counts."""
 

@@ -1,4 +1,4 @@
-"""What becomes of an event whose receiver works on it: the decisions. Pure."""
+"""Decisions about an event whose receiver works on it. Pure."""
 
 from __future__ import annotations
 

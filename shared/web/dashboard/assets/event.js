@@ -150,7 +150,7 @@ export async function showEvent(ctx, id, changed = () => {}) {
   }
 
   try {
-    if (!ID.test(id)) throw new Refused(404, "This is no id of an event");
+    if (!ID.test(id)) throw new Refused(404, "This is not an event id");
     await load();
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
