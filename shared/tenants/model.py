@@ -285,7 +285,7 @@ RotationId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,31}
 
 
 class RotateIn(Strict):
-    """A rotation with a name."""
+    """A request for a new secret; repeated with the same id, it makes no second one."""
 
     id: RotationId | None = Field(
         None,

@@ -2625,7 +2625,7 @@ export interface components {
             /** @description The pauses between attempts, each up to 20 % longer and never shorter: n pauses are n + 1 attempts. */
             schedule?: string[];
         };
-        /** @description A rotation with a name. */
+        /** @description A request for a new secret; repeated with the same id, it makes no second one. */
         RotateIn: {
             /** @description Names this rotation: the same id again, before another rotation, answers with the same secret instead of a newer one. */
             id?: string;
@@ -3078,7 +3078,7 @@ export interface components {
             retrying: number;
             open: number;
         };
-        /** @description An event of a schedule now. */
+        /** @description A request for one event of a schedule at once. */
         TriggerIn: {
             /** @description The end of the event's id: the same id again makes no second event. Null: a new one. */
             id?: string;

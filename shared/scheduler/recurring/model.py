@@ -250,7 +250,7 @@ AskedId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,15}$")
 
 
 class TriggerIn(Strict):
-    """An event of a schedule now."""
+    """A request for one event of a schedule at once."""
 
     id: AskedId | None = Field(None, description="The end of the event's id: the same id again makes no second event. Null: a new one.")
 
