@@ -40,7 +40,7 @@ _PARAMETER: Final = re.compile(r"([?&;]([^=?&;#\s]+)=)[^&;#\s]+")
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]",
 )
-"""Characters that are not seen, though Python counts them as printable: fillers, and selectors of variants, 256 of which spell any bytes."""
+"""Characters that are not seen, though Python counts them as printable: fillers, and selectors of variants, 256 of which spell bytes."""
 _PASSWORD: Final = re.compile(r"(://[^/?#\s@:]*:)[^/?#\s@]+@")
 
 
