@@ -37,6 +37,10 @@ _SECRET: Final = re.compile(
 )
 """Names of headers, and of parameters of a URL, whose values are masked."""
 _PARAMETER: Final = re.compile(r"([?&;]([^=?&;#\s]+)=)[^&;#\s]+")
+_BLANK: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]",
+)
+"""Characters that are not seen, though Python counts them as printable: fillers, and selectors of variants, 256 of which spell bytes."""
 _PASSWORD: Final = re.compile(r"(://[^/?#\s@:]*:)[^/?#\s@]+@")
 
 
@@ -76,7 +80,11 @@ def untrusted(value: Any, most: int) -> dict[str, str]:
 
 def visible(text: str) -> str:
     """Return a text with escapes in place of characters that are not seen: those could hold instructions that no person reads."""
-    return "".join(sign if sign.isprintable() or sign == "\n" else sign.encode("unicode_escape").decode() for sign in text)
+    return "".join(sign if _is_seen(sign) else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def _is_seen(sign: str) -> bool:
+    return sign == "\n" or (sign.isprintable() and not _BLANK.fullmatch(sign))
 
 
 def without_secrets(text: str) -> str:

@@ -21,6 +21,8 @@ from .carried import Carried, Source, documents_of, free_name, object_of, text_o
 _NAME: Final = re.compile(r"projects/[^/]+/locations/[^/]+/queues/([^/]+)(?:/tasks/([^/]+))?")
 _OTHER_BODIES: Final = ("application/json", "application/cloudevents")
 """Content types that an event with a body of bytes cannot have."""
+_UNTYPED: Final = "application/octet-stream"
+"""Type of a body for which a task names none that an event takes; Cloud Tasks sends it for a task without one."""
 _SECONDS: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 _OWN_HEADERS: Final = frozenset({"user-agent", "content-type", "content-length", "host"})
 _SECRET_HEADER: Final = re.compile(r"authorization|cookie|token|secret|key|password|signature|auth", re.I)
@@ -103,6 +105,7 @@ def _task(where: str, queue: _Queue, id: str, entry: Mapping[str, Any], channels
         due = _time(text_of(entry, "scheduleTime"))
         if method not in METHODS:
             raise ValueError(f"its method is {method}")
+        query = _query(address.query)
         content = _content(request, entry, method)
     except ValueError as wrong:
         carried.lost(where, str(wrong), "Create an event by hand, or let Cloud Tasks deliver it.")
@@ -110,7 +113,7 @@ def _task(where: str, queue: _Queue, id: str, entry: Mapping[str, Any], channels
     host = carried.target.url or escaped(f"{address.scheme}://{address.netloc.rpartition('@')[2]}/")
     target: dict[str, Any] = {"path": address.path or "/"}
     if address.query:
-        target["query"] = dict(parse_qsl(address.query, keep_blank_values=True))
+        target["query"] = query
     if method != "POST":
         target["method"] = method
     if headers := _headers(request, where, carried):
@@ -127,6 +130,15 @@ def _task(where: str, queue: _Queue, id: str, entry: Mapping[str, Any], channels
     for token in ("oidcToken", "oauthToken"):
         if request.get(token) is not None:
             carried.part(where, f"its {token}", "Verify the signature, or give the channel entra_audience.")
+
+
+def _query(text: str) -> dict[str, str]:
+    """Return the parameters of a URL. Raises ValueError if one is repeated, which an event cannot do."""
+    pairs = parse_qsl(text, keep_blank_values=True)
+    query = dict(pairs)
+    if len(query) < len(pairs):
+        raise ValueError("its URL repeats a parameter")
+    return query
 
 
 def _time(text: str) -> str:
@@ -150,18 +162,20 @@ def _content(request: Mapping[str, Any], entry: Mapping[str, Any], method: str) 
         content = base64.b64decode(body, validate=True)
     except binascii.Error:
         raise ValueError("its body is not base64") from None
-    try:
-        return {"payload": parse_sendable(content.decode("utf-8"))}
-    except ValueError:
-        return {"payload": base64.b64encode(content).decode(), "content_type": _type(object_of(request, "headers"))}
+    kind = _type(object_of(request, "headers"))
+    if kind == _UNTYPED:
+        # Other types keep their bytes: a receiver of text/plain must not get a number as application/json.
+        with contextlib.suppress(ValueError):
+            return {"payload": parse_sendable(content.decode("utf-8"))}
+    return {"payload": base64.b64encode(content).decode(), "content_type": kind}
 
 
 def _type(headers: Mapping[str, Any]) -> str:
-    """Return the content type of a body that is not JSON: that of the task, if events accept it."""
+    """Return the content type of a body: that of the task, if events accept it."""
     for name, value in headers.items():
         if name.lower() == "content-type" and isinstance(value, str) and is_content_type(value):
-            return "application/octet-stream" if value.lower().startswith(_OTHER_BODIES) else value
-    return "application/octet-stream"
+            return _UNTYPED if value.lower().startswith(_OTHER_BODIES) else value
+    return _UNTYPED
 
 
 def _duration(text: str, most: float) -> str:

@@ -332,7 +332,7 @@ def test_what_is_no_secret_stays() -> None:
         assert answers.without_secrets(text) == text
 
 
-@pytest.mark.parametrize("sign", ["\u202e", "\u200b", "\U000e0041", "\x1b", "\x00", "\ud800"])
+@pytest.mark.parametrize("sign", ["\u202e", "\u200b", "\U000e0041", "\ufe01", "\U000e0101", "\u3164", "\u2800", "\x1b", "\x00", "\ud800"])
 def test_characters_that_nobody_sees_are_escaped(sign: str) -> None:
     shown = answers.untrusted(f"a{sign}b", 100)["untrusted"]
     assert sign not in shown and shown.startswith("a\\") and shown.endswith("b")

@@ -259,6 +259,7 @@ def test_an_expression_that_cannot_be_read_is_named(entry: dict[str, Any]) -> No
         ({"httpRequest": {"url": "https://shop.example/", "httpMethod": "HEAD"}}, "its method is HEAD"),
         ({"httpRequest": {"url": "https://shop.example/", "body": "?"}}, "its body is not base64"),
         ({"httpRequest": {"url": "https://shop.example/", "httpMethod": "GET", "body": "MQ=="}}, "a GET with a body"),
+        ({"httpRequest": {"url": "https://shop.example/?a=1&b=2&a=3"}}, "its URL repeats a parameter"),
     ],
 )
 def test_a_task_that_cannot_be_carried_over_is_named(change: dict[str, Any], what: str) -> None:
@@ -273,6 +274,17 @@ def test_bytes_of_a_task_keep_their_type_and_a_short_deadline_is_the_timeout() -
     task = {"name": "projects/p/locations/l/queues/q/tasks/t", "scheduleTime": "2028-06-01T09:00:00Z", "dispatchDeadline": "15.5s"}
     [made] = text("cloud-tasks", json.dumps({**task, "httpRequest": request})).events
     assert (made["payload"], made["content_type"], made["timeout"]) == ("PGEvPg==", "text/xml; charset=utf-8", "PT15.5S")
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "content_type"),
+    [("text/plain", "NDI=", "text/plain"), ("application/json", 42, None), (None, 42, None)],
+)
+def test_a_body_that_reads_as_json_keeps_another_type_that_its_task_names(kind: str | None, payload: Any, content_type: str | None) -> None:
+    request = {"url": "https://shop.example/", "body": "NDI=", "headers": {} if kind is None else {"Content-Type": kind}}
+    task = {"name": "projects/p/locations/l/queues/q/tasks/t", "scheduleTime": "2028-06-01T09:00:00Z"}
+    [made] = text("cloud-tasks", json.dumps({**task, "httpRequest": request})).events
+    assert (made["payload"], made.get("content_type")) == (payload, content_type)
 
 
 def test_more_definitions_than_are_carried_over_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
