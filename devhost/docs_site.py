@@ -11,6 +11,16 @@ import yaml
 _SEARCH: Final = 'data-md-component="search" role="dialog"'
 _WORDS: Final = "search.yml"
 """The file in docs/ with other words for pages."""
+_LATER: Final = (
+    "how-to/ask-with-an-assistant",
+    "how-to/migrate-from-durable",
+    "how-to/migrate-from-hangfire",
+    "how-to/migrate-from-logic",
+    "how-to/migrate-from-quartz",
+    "how-to/migrate-from-service",
+    "how-to/migrate-from-timer",
+)
+"""Beginnings of the names of pages that name many features in passing: the search shows them after the pages about these."""
 
 
 def on_files(files: Any, config: Any) -> None:
@@ -25,6 +35,8 @@ def on_files(files: Any, config: Any) -> None:
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Give the page's other words to the theme's search, which calls them tags."""
     page.meta["tags"] = config.extra["words"].get(page.file.src_uri, [])
+    if page.file.src_uri.startswith(_LATER):
+        page.meta["search"] = {"boost": 0.4}
     return markdown
 
 
