@@ -229,9 +229,9 @@ async def test_a_body_too_long_for_an_argument_is_read_from_the_text(look: Look,
 
 async def test_what_the_command_cannot_say_is_refused_with_the_reason(look: Look, stage: Stage) -> None:
     stage.call("POST", "events", {"id": "retry-of-its-own", "delay": "PT3H", "payload": 1, "retry": {"attempts": 3, "first": "PT10S"}})
-    stage.call("POST", "events", {"id": "typed", "delay": "PT3H", "payload": "PGEvPg==", "content_type": "text/xml"})
+    stage.call("POST", "events", {"id": "xml-to-copy", "delay": "PT3H", "payload": "PGEvPg==", "content_type": "text/xml"})
     stage.call("POST", "events", {"id": "unseen", "delay": "PT3H", "payload": 1, "labels": {"note": "a\u202eb\u009b"}})
-    for event_id, reason in (("typed", "from a file"), ("unseen", "invisible characters")):
+    for event_id, reason in (("xml-to-copy", "from a file"), ("unseen", "invisible characters")):
         dialog = await open_event(look, event_id)
         found = await texts(dialog, "A new event like it")
         assert found["Command"] == "" and all(found[kind].isascii() for kind in ("curl", "Python"))

@@ -313,8 +313,8 @@ async def test_an_event_whose_request_has_no_body_is_created_and_edited_and_a_bo
     await dialog.get_by_role("button", name="Save the changes").click()
     await expect(look.page.locator("#toast")).to_have_text("asks is changed.")
     assert stage.call("GET", "events/asks")["target"] == {"path": "/18", "method": "GET"}
-    stage.call("POST", "events", {"id": "typed", "delay": "PT3H", "payload": "PGEvPg==", "content_type": "text/xml"})
-    dialog = await open_event(look, "typed")
+    stage.call("POST", "events", {"id": "xml-to-see", "delay": "PT3H", "payload": "PGEvPg==", "content_type": "text/xml"})
+    dialog = await open_event(look, "xml-to-see")
     await expect(dialog.get_by_role("heading", name="Payload (base64 of text/xml)")).to_be_visible()
 
 
