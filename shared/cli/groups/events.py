@@ -81,9 +81,8 @@ def create(
     """Schedule an event.
 
     Examples:
-        tocsin events create --delay 30s --payload '{"order": 17}'
+        tocsin events create --delay 30s --payload '{"order": 17}' --channel billing --channel stock
         tocsin events create --due 'tomorrow 9:00' --id order-17 --label team=blue --wait
-        tocsin events create --delay 0s --channel billing --channel stock
         tocsin events create --delay 1h --payload @order.xml --content-type text/xml --timeout 45s
     """
     from ...client import calls

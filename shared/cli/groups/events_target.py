@@ -21,7 +21,9 @@ OnDead = Annotated[str | None, typer.Option(help="Channel of a callback if the e
 
 Retry = Annotated[
     str | None,
-    typer.Option(help='Retry policy instead of the tenant\'s, as JSON such as \'{"attempts": 3}\' or \'{"schedule": ["PT1M"]}\'.'),
+    typer.Option(
+        metavar="JSON", help='Retry policy instead of the tenant\'s, as JSON such as \'{"attempts": 3}\' or \'{"schedule": ["PT1M"]}\'.'
+    ),
 ]
 Timeout = Annotated[str | None, duration_option("Longest time of an attempt instead of the channel's, such as 45s.")]
 ContentType = Annotated[

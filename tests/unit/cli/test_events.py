@@ -76,6 +76,7 @@ def test_own_terms_and_a_body_of_another_type_are_given_changed_and_taken_away(t
     for words in (("events", "get"), ("schedules", "get")):
         [found] = tocsin.ok(*words, "raw", "--json").documents
         assert {name: found[name] for name in wanted} == wanted
+    tocsin.ok("schedules", "delete", "raw", "--yes")
     tocsin.ok("events", "change", "raw", "--payload", "text", "--content-type", "text/plain", "--timeout", "30s")
     [found] = tocsin.ok("events", "get", "raw", "--json").documents
     assert (found["payload"], found["content_type"], found["timeout"]) == ("dGV4dA==", "text/plain", "PT30S")
