@@ -138,7 +138,8 @@ def _warn_of_ended(reply: ApiReply, events: Sequence[Event]) -> None:
     if reply.status == 200:
         for event in events:
             if event.state in UNDELIVERED:
-                log.warning("The event %s exists and is %s: nothing was scheduled. %s", event.id, event.state, _ADVICE)
+                extra = {"action": "event_ended_before", "event": event.id}
+                log.warning("The event %s exists and is %s: nothing was scheduled. %s", event.id, event.state, _ADVICE, extra=extra)
 
 
 def get_fanout(id: str) -> ApiCall[Fanout]:

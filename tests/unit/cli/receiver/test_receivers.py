@@ -76,7 +76,7 @@ PLANTED: dict[type[Good], dict[str, str]] = {
     receivers.FirstSignatureOnly: {"rotation": "bad"},
     receivers.StoresBeforeVerifying: {"signature": "bad"},
     receivers.FinalForWrongSignatures: {"signature": "look"},
-    receivers.FailsForWrongSignatures: {"signature": "look", "timestamp": "look", "empty": "unseen"},
+    receivers.FailsForWrongSignatures: {"signature": "look", "timestamp": "look"},
     receivers.Closes: {"connections": "look"},
     receivers.ClosesAnnounced: {"connections": "look"},
     receivers.NoSecondRequest: {"connections": "bad", "idle": "look"},
