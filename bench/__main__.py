@@ -21,7 +21,7 @@ from . import report
 from .registry import BENCHES, Bench
 from .report import Figure
 from .tools import machine
-from .tools.instance import CORES, instance
+from .tools.instance import add_option, held_to
 from .tools.stage import Run
 
 EPILOG = """\
@@ -48,8 +48,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer rounds and events: a few minutes, rougher figures")
     scale = "events of `cluster` (1,000,000; with --quick a tenth), and of each instance of `cluster-scale` (60,000)"
     parser.add_argument("--scale", type=int, metavar="EVENTS", help=scale)
-    size = "hold the app's processes to an instance of this many MB on Flex Consumption (control groups of Linux, as root)"
-    parser.add_argument("--as", dest="size", type=int, choices=CORES, metavar="|".join(map(str, CORES)), help=size)
+    add_option(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, details included")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table as Markdown")
     given = parser.parse_args(arguments)
@@ -87,10 +86,10 @@ async def run_all(given: argparse.Namespace, console: Console) -> list[Figure]:
 
 
 async def _measure(bench: Bench, run: Run, size: int | None) -> list[Figure]:
-    if size is None:
-        return await asyncio.wait_for(bench.measure(run), bench.limit)
-    with instance(size) as held:
+    with held_to(size) as held:
         found = await asyncio.wait_for(bench.measure(run), bench.limit)
+        if held is None:
+            return found
         how = f"held to an instance of {size:,} MB, paused for {held.paused():.1f} s" if held.processes else "not held: no app of its own"
     return [replace(found[0], note=f"{found[0].note}; {how}"), *found[1:]]
 

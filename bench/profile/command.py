@@ -16,7 +16,7 @@ from rich.table import Table
 from devhost.loops import chosen_loop, loop_factory
 
 from ..tools import machine
-from ..tools.instance import CORES, NotHeldError, instance
+from ..tools.instance import NotHeldError, add_option, held_to
 from .jobs import JOBS, Spent
 
 
@@ -28,8 +28,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         epilog="example: python -m bench profile post --json | jq '.profiles[0].layers'",
     )
     parser.add_argument("names", nargs="*", choices=[*JOBS, []], metavar="NAME", help=f"some of {', '.join(JOBS)} (default: all)")
-    size = "hold the app's processes to an instance of this many MB on Flex Consumption (control groups of Linux, as root)"
-    parser.add_argument("--as", dest="size", type=int, choices=CORES, metavar="|".join(map(str, CORES)), help=size)
+    add_option(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(arguments)
     given.names = list(dict.fromkeys(given.names)) or list(JOBS)
@@ -41,11 +40,8 @@ async def measure(names: list[str], size: int | None, console: Console) -> list[
     found = []
     with console.status("start") as status:
         for name in names:
-            if size is None:
+            with held_to(size):
                 found.append(await JOBS[name](status.update))
-            else:
-                with instance(size):
-                    found.append(await JOBS[name](status.update))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import shlex
@@ -24,6 +25,12 @@ PLATFORM: Final = 272
 
 HELD: ContextVar[Instance | None] = ContextVar("HELD", default=None)
 """The instance to whose size the apps of a measurement are held. Storage, receivers and clients never are."""
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--as`, the size to which a measurement's apps are held."""
+    text = "hold the app's processes to an instance of this many MB on Flex Consumption (control groups of Linux, as root)"
+    parser.add_argument("--as", dest="size", type=int, choices=CORES, metavar="|".join(map(str, CORES)), help=text)
 
 
 class NotHeldError(Exception):
@@ -87,6 +94,11 @@ def instance(size: int, root: Path = ROOT) -> Iterator[Instance]:
     finally:
         HELD.reset(token)
         _remove(limits)
+
+
+def held_to(size: int | None) -> contextlib.AbstractContextManager[Instance | None]:
+    """Return the context of an instance of `size` MB, or for None one that holds nothing. Entering it raises `NotHeldError`."""
+    return contextlib.nullcontext() if size is None else instance(size)
 
 
 def _remove(groups: Iterable[Path]) -> None:

@@ -7,20 +7,12 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Final
 
+from ...scheduler.recurring.cron import NICKNAMES
 from .carried import Carried, Source, cron_of
 
 _SETTING: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
 _LINE: Final = re.compile(r"(@\w+|(?:\S+\s+){4}\S+)\s+(\S.*)")
 _USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,31}\$?\s+(?=\S)")
-_NICKNAMES: Final = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
 _WRAPPERS: Final = frozenset(
     {
         "sudo",
@@ -92,12 +84,12 @@ def _line(text: str, where: str, zone: str, carried: Carried, *, with_user: bool
     expression, command = parts[1], parts[2]
     if with_user:
         command = _USER.sub("", command, count=1)
-    if expression.startswith("@") and expression.lower() not in _NICKNAMES:
+    if expression.startswith("@") and expression.lower() not in NICKNAMES:
         do = "Start it with the machine, such as by a unit of systemd." if expression.lower() == "@reboot" else "Write five fields."
         carried.lost(where, f"{expression}: a schedule has no such time", do)
         return
     try:
-        cron = cron_of(_NICKNAMES.get(expression.lower(), expression), "unix")
+        cron = cron_of(NICKNAMES.get(expression.lower(), expression), "unix")
     except ValueError as wrong:
         carried.lost(where, f"{expression}: {wrong}", "Write a schedule for it by hand.")
         return

@@ -35,7 +35,7 @@ def text(form: Format, content: str, name: str = "given") -> rules.Carried:
 
 
 def notes(found: rules.Carried, *, lost: bool) -> dict[str, str]:
-    """What was not carried over, by the place."""
+    """Return the reports of what was left out, by their places in the file."""
     return {note.where: note.what for note in found.notes if note.lost is lost and note.do}
 
 
