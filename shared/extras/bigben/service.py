@@ -42,6 +42,8 @@ _PATCH: TypeAdapter[EventPatch] = TypeAdapter(EventPatch)
 MAX_TRIES = 8
 """Largest number of tries to change an event, or to begin an id's next use, while other requests use the id too."""
 IN_FLIGHT = 32
+_TERMS = ("channel", "payload", "content_type", "target", "retry", "timeout", "ordering_key")
+"""The members of an event that decide what its receiver gets, and how. Some of them only the service's own API sets."""
 
 type IsKnownTenant = Callable[[str], Awaitable[bool]]
 """A function that returns True if the tenant exists and the caller may act for it."""
@@ -108,8 +110,7 @@ class BigBen:
         shown = _reply_of_row(row) if row is not None and not _is_removed(row) else None
         if row is None or shown is None:
             return None
-        raw = b'{"delay":"PT0S","channel":%b,"payload":%b}' % (orjson.dumps(row.props["channel"]), body_of(row.props) or b"null")
-        [taken] = await self._scheduler.ingest.each(tenant, [raw])
+        [taken] = await self._scheduler.ingest.each(tenant, [_copy(row)])
         if isinstance(taken, Problem):
             raise taken
         return shown
@@ -314,6 +315,13 @@ def _use_row_keys(tenant: str, bigben_id: str) -> tuple[str, str]:
     """Return the keys of the row that counts an id's uses."""
     base = rules.base_id(bigben_id)
     return id_partition(tenant, base), use_row_key(base)
+
+
+def _copy(row: Row) -> bytes:
+    """Return the document of an event that is delivered now as this one will be."""
+    event = representation(row)
+    terms = {name: event[name] for name in _TERMS if name in event}
+    return orjson.dumps({"delay": "PT0S", **({} if "target" in event else {"payload": None}), **terms})
 
 
 def _labels(row: Row) -> dict[str, str]:

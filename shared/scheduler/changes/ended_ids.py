@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...core.errors import Problem
 from ...web.problem import conflict, not_found
-from ..ingest.admission import Admitted
+from ..ingest.admission import ENDED_UNDELIVERED, Admitted
 from ..model import OnConflict
 from ..queries.lookup import EventLookup
 from .verbs import Changes
@@ -25,21 +25,29 @@ class EndedIds:
         """
         for each in made:
             if each.ended and (wanted == "error" or (wanted == "redrive" and each.ended != "dead")):
-                raise conflict(
-                    "already-final", f"the event {each.id} exists and is {each.ended}: this request schedules nothing; use a new id"
-                )
+                raise _ended(each.id, each.ended)
         if wanted != "redrive":
             return list(made)
         return [await self._redriven(tenant, each) if each.ended else each for each in made]
 
     async def _redriven(self, tenant: str, dead: Admitted) -> Admitted:
+        mine = True
         try:
             await self._changes.redrive_one(tenant, dead.id)
         except Problem as refused:
             # Another call has redriven it.
             if refused.code != "not-dead":
                 raise
+            mine = False
         row = await self._lookup.event(tenant, dead.id)
         if row is None:
             raise not_found("event")
-        return Admitted(dead.id, row, False)
+        state = str(row.props["state"])
+        if not mine and state in ENDED_UNDELIVERED and state != "dead":
+            # Since then, that one was cancelled, or has lapsed.
+            raise _ended(dead.id, state)
+        return Admitted(dead.id, row, False, state if state in ENDED_UNDELIVERED else "")
+
+
+def _ended(event_id: str, state: str) -> Problem:
+    return conflict("already-final", f"the event {event_id} exists and is {state}: this request schedules nothing; use a new id")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
@@ -17,7 +17,7 @@ from ...core.errors import OutcomeUnknown, Problem, Rejected, StorageError, Unav
 from ...core.ids import Ids
 from ...core.settings import Settings
 from ...delivery.channels.content import STORED as TYPE
-from ...delivery.channels.content import bytes_of
+from ...delivery.channels.content import bytes_of, without_escapes
 from ...delivery.channels.event_target import NO_PAYLOAD, STORED, EventTarget, faults_with
 from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, FleetChannel, HttpChannel, QueueChannel
 from ...delivery.channels.ports import Target
@@ -309,6 +309,8 @@ class Ingest:
         kept = str(now.get(STORED) or "")
         aimed = (patch.target.stored() if patch.target is not None else "") if "target" in given else kept
         kind = (patch.content_type or "") if "content_type" in given else str(now.get(TYPE) or "")
+        if body is not None:
+            body = as_kept(body, kind)
         if body is not None or aimed != kept:
             _carries(aimed, body, now)
         if kind and body is None and not body_of(now):
@@ -435,7 +437,7 @@ class Ingest:
 
     async def _checked(self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, origin: Origin = POSTED) -> EventToStore:
         # The model has checked that its requests need no payload.
-        body = b"" if body is None else body
+        body = as_kept(body, event.content_type) if body is not None else b""
         if event.collapse is not None and not origin.collapses:
             raise invalid("/collapse", "only POST /events replaces events; send such an event alone")
         durability = self._durability(settings, event)
@@ -558,10 +560,19 @@ def _fits(target: EventTarget, channel: Target) -> None:
         raise invalid(f"/target{fault.pointer}", fault.detail)
 
 
+def as_kept(body: bytes, content_type: str | None) -> bytes:
+    """Return a payload as it is stored: JSON as it was sent, and the base64 of bytes without escapes. Raises 422."""
+    return _based(without_escapes, body) if content_type else body
+
+
 def _bytes_of(body: bytes) -> bytes:
     """Return the bytes for which a payload stands. Raises 422."""
+    return _based(bytes_of, body)
+
+
+def _based(read: Callable[[bytes], bytes], body: bytes) -> bytes:
     try:
-        return bytes_of(body)
+        return read(body)
     except ValueError:
         detail = "must be the base64 of the body's bytes, with padding, because the event has a content_type"
         raise invalid("/payload", detail) from None

@@ -23,7 +23,7 @@ from ...web.etag import check_absent, check_if_match, etag_of
 from ...web.problem import conflict, invalid, not_found
 from .. import timings
 from ..changes.verbs import Changes
-from ..ingest.admission import Admitted, Ingest, unstored
+from ..ingest.admission import Admitted, Ingest, as_kept, unstored
 from ..ingest.writer import Writer
 from ..queries.lookup import EventLookup
 from ..rows import canonical_json
@@ -129,6 +129,7 @@ class Recurring:
         """
         given, body = await parse_body(_SCHEDULE, raw, "payload")
         assert body is not None  # the model has it
+        body = as_kept(body, given.content_type)
         # Every field is set, as in a stored definition, so that equal contents compare as equal.
         spec = Recurrence.model_validate_json(given.model_dump_json(exclude={"payload"}))
         home = await self._directory.home(tenant)

@@ -115,3 +115,28 @@ async def test_treatment_without_an_id_or_beside_collapse_is_refused(world: Worl
     before = world.events()
     assert (await world.demo.post(URL, {"delay": "PT1H", "payload": 1} | given)).status == 422
     assert world.events() == before
+
+
+@pytest.mark.parametrize("theirs", [True, False])
+async def test_redrive_that_meets_a_cancel_says_that_nothing_is_scheduled(
+    world: World, monkeypatch: pytest.MonkeyPatch, theirs: bool
+) -> None:
+    """theirs: another call has redriven the event, too."""
+    request = await ended(world, "dead") | {"on_conflict": "redrive"}
+    changes = world.app.scheduler.changes
+    redrive = changes.redrive_one
+
+    async def redriven_and_cancelled(tenant: str, event_id: str) -> None:
+        await redrive(tenant, event_id)
+        await changes.cancel(tenant, event_id, {})
+        if theirs:
+            await redrive(tenant, event_id)
+
+    monkeypatch.setattr(changes, "redrive_one", redriven_and_cancelled)
+    answer = await world.demo.post(URL, request)
+    if theirs:
+        assert (answer.status, answer.code) == (409, "already-final")
+    else:
+        assert (answer.status, answer.json()["state"], answer.headers["tocsin-conflict"]) == (200, "cancelled", "cancelled")
+    await world.run(20)
+    assert len(world.receiver.of("x")) == 1

@@ -111,3 +111,21 @@ async def test_the_largest_payload_counts_the_bytes_and_a_queue_message_their_ba
     assert (await world.demo.patch(f"{URL}/large", {"channel": "queue"})).status == 413
     await world.run(20)
     assert max(len(body) for body, _ in sent(world)) == 262_144
+
+
+async def test_escapes_in_the_base64_are_not_kept_and_make_no_event_too_large_for_its_row(world: World) -> None:
+    text = encoded(65_500)
+    # As some encoders write + and /, but each letter.
+    members = b'"content_type": "image/png", "payload": "%b"' % "".join(f"\\u{ord(sign):04x}" for sign in text).encode()
+    assert (await world.demo.post(URL, DELAY | {"id": "changed", "payload": 1})).status == 201
+    batch = b"[%b]" % b",".join(b'{"id": "%b", "delay": "PT10S", %b}' % (name, members) for name in (b"one", b"two"))
+    answers = [
+        await world.demo.post(URL, b'{"id": "alone", "delay": "PT10S", %b}' % members),
+        await world.demo.post(f"{URL}/batch", batch),
+        await world.demo.patch(f"{URL}/changed", b"{%b}" % members),
+        await world.demo.put("/api/v1/schedules/poll", b'{"every": "PT1M", %b}' % members),
+    ]
+    assert [each.status for each in answers] == [201, 200, 200, 201] and answers[1].json()["rejected"] == 0
+    assert text.encode() in answers[2].body
+    await world.run(90)
+    assert sent(world) == [(base64.b64decode(text), "image/png")] * 5

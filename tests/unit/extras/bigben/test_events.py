@@ -330,6 +330,19 @@ async def test_a_dry_run_delivers_a_copy_and_leaves_the_event(world: World) -> N
     assert (await world.demo.post(f"{BASE}/dryrun?id=other&tenant=demo")).status == 404
 
 
+async def test_a_dry_run_delivers_what_the_event_itself_delivers(world: World) -> None:
+    [reply] = await schedule(world, request(world, 600))
+    given = {"payload": "PGE+", "content_type": "text/xml", "target": {"path": "/orders", "method": "PUT"}, "timeout": "PT2S"}
+    changed = await world.demo.patch(f"/api/v1/events/{reply['eventId']}", given)
+    assert changed.status == 200
+    assert (await world.demo.post(f"{BASE}/dryrun?id=id123&tenant=demo")).status == 200
+    await world.run(620)
+    copy, event = [each.delivery for each in world.receiver.received]
+    assert (copy.body, copy.content_type, copy.timeout) == (b"<a>", "text/xml", 2000) and copy.id != event.id
+    for name in ("body", "content_type", "event_target", "timeout"):
+        assert getattr(copy, name) == getattr(event, name)
+
+
 async def test_any_text_can_be_an_id(world: World) -> None:
     odd = "bestellung 17/ä ~ % 日本"
     [reply] = await schedule(world, request(world, 30, id=odd))
