@@ -194,10 +194,10 @@ class _Report:
     def attempt(self, target: Target, delivery: OutgoingDelivery, verdict: Verdict) -> None:
         """Show an attempt at a delivery that has ended."""
         from ..core.clock import to_datetime, to_text
-        from ..local.receiver import one_line
+        from ..local.receiver import body_text, one_line
         from .terminal.output import printable
 
-        body = delivery.body.decode(errors="replace")
+        body = body_text(delivery.body, delivery.content_type)
         if self._json:
             found: dict[str, Any] = {
                 "kind": "delivery",

@@ -7,6 +7,7 @@ always fails. GET shows the last hundred deliveries: a browser gets the page, ot
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import secrets
@@ -73,7 +74,7 @@ class ReceivedDeliveries:
                 refused = web.Response(status=413)
                 refused.force_close()
                 return refused
-        text = body.decode(errors="replace")
+        text = body_text(bytes(body), request.headers.get("content-type", "bytes"))
         asked = _STATUS.fullmatch(path)
         status = int(asked[1]) if asked else 204
         headers = request.headers
@@ -120,6 +121,14 @@ def reads_page(request: web.BaseRequest) -> bool:
     A GET with the header `ce-id` is the delivery of an event whose target names that method. No page of another site can send it.
     """
     return request.method in ("GET", "HEAD") and "ce-id" not in request.headers
+
+
+def body_text(body: bytes, content_type: str) -> str:
+    """Return a body as text; the base64 of one that is not UTF-8, with its type."""
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return f"base64 of {content_type[:LINE_SHOWN]}: {base64.b64encode(body[:BODY_SHOWN]).decode()}"
 
 
 def one_line(body: str) -> str:

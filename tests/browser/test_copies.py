@@ -151,6 +151,26 @@ async def test_the_copy_of_a_hostile_event_makes_an_event_like_it_and_runs_nothi
         assert made.returncode == 0 and "hostile" in made.stdout, (text, made.stderr)
 
 
+async def test_requests_of_each_kind_are_copied_with_their_terms(look: Look, stage: Stage, shell: Shell) -> None:
+    terms = {"retry": {"schedule": ["PT5S", "PT1M30S"], "within": "PT1H"}, "timeout": "PT2.5S", "expires": "PT1H", "flex": "PT5M"}
+    kinds: dict[str, dict[str, object]] = {
+        "copy-get": {"target": {"path": "/a", "method": "GET"}},
+        "copy-delete": {"target": {"method": "DELETE"}, "payload": {"a": 1}},
+        "copy-xml": {"payload": "PGEvPg==", "content_type": 'text/xml; charset="utf-8"'},
+    }
+    for id, content in kinds.items():
+        stage.call("POST", "events", {"id": id, "due": "2031-01-01T00:00:00Z", **terms, **content})
+        dialog = await open_event(look, id)
+        given = await texts(dialog, "A new event like it")
+        assert [kind for kind, text in given.items() if not text] == (["Command"] if "content_type" in content else [])
+        for kind, text in given.items():
+            if text:
+                made = await shell.run(text, kind)
+                assert made.returncode == 0, (text, made.stderr)
+                found = stage.call("GET", f"events/{id_in(made.stdout)}")
+                assert {name: found.get(name) for name in (*terms, *content)} == {**terms, **content}, (kind, text)
+
+
 async def test_a_hostile_id_in_a_form_is_copied_without_harm(look: Look, shell: Shell) -> None:
     dialog = await new_event(look)
     for name in ("quote", "dollar", "backslash", "python"):

@@ -318,6 +318,41 @@ async def test_an_event_whose_request_has_no_body_is_created_and_edited_and_a_bo
     await expect(dialog.get_by_role("heading", name="Payload (base64 of text/xml)")).to_be_visible()
 
 
+async def test_type_of_a_payload_and_the_terms_of_attempts_are_shown_with_schedules_and_in_forms(look: Look, stage: Stage) -> None:
+    terms = {"timeout": "PT5S", "retry": {"schedule": ["PT5S", "PT1M"], "within": "PT1H"}}
+    content = {"payload": "PGEvPg==", "content_type": "text/xml", **terms}
+    stage.call("PUT", "schedules/xml-nightly", {"cron": "0 3 * * *", **content})
+    stage.call("POST", "events", {"id": "xml-to-edit", "delay": "PT3H", **content})
+    await visit(look, DEMO_KEY, "?view=schedules")
+    await look.panel("schedules").get_by_role("button", name="xml-nightly", exact=True).click()
+    dialog = look.page.get_by_role("dialog", name="xml-nightly")
+    await expect(dialog.get_by_role("heading", name="Payload (base64 of text/xml)")).to_be_visible()
+    await expect(dialog.get_by_text("within PT1H; schedule PT5S, PT1M")).to_be_visible()
+    await dialog.get_by_role("button", name="Edit xml-nightly").click()
+    await look.page.get_by_role("dialog").get_by_label("Payload (JSON: the base64 of text/xml)").fill('"PGIvPg=="')
+    await look.page.get_by_role("dialog").get_by_role("button", name="Save the schedule").click()
+    await expect(look.page.locator("#toast")).to_have_text("xml-nightly is stored.")
+    found = stage.call("GET", "schedules/xml-nightly")
+    assert {name: found[name] for name in content} == {**content, "payload": "PGIvPg=="}
+    dialog = await open_event(look, "xml-to-edit")
+    await expect(dialog.get_by_text("within PT1H; schedule PT5S, PT1M")).to_be_visible()
+    await dialog.get_by_role("button", name="Edit").click()
+    await expect(dialog.get_by_label("Payload (JSON: the base64 of text/xml)")).to_have_value('"PGEvPg=="')
+
+
+async def test_id_of_an_event_that_was_cancelled_is_not_said_to_be_scheduled(look: Look, stage: Stage) -> None:
+    stage.call("POST", "events", {"id": "gone-before", "due": "2031-01-01T08:00:00Z", "payload": {"a": 1}, "channel": "default"})
+    stage.call("DELETE", "events/gone-before")
+    dialog = await new_event(look)
+    await dialog.get_by_label("Id (optional)").fill("gone-before")
+    await dialog.get_by_label("When").select_option("at a time")
+    await dialog.get_by_label("Time zone").fill("Europe/Berlin")
+    await dialog.get_by_label("Due at").fill("2031-01-01T09:00")
+    await dialog.get_by_label("Payload (JSON)").fill('{"a": 1}')
+    await dialog.get_by_role("button", name="Create the event").click()
+    await expect(dialog.get_by_role("status")).to_contain_text("gone-before exists and is cancelled: nothing is scheduled. It was due ")
+
+
 async def test_pairs_of_a_target_that_no_line_can_hold_stay_as_they_are(look: Look, stage: Stage) -> None:
     odd = {"query": {"a=b": " c ", "d": "e"}, "headers": {"x-a": "b  c"}}
     stage.call("POST", "events", {"id": "odd-target", "delay": "PT3H", "payload": 1, "target": odd})

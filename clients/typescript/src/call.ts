@@ -1,6 +1,7 @@
 // One call with its retries. A try is repeated after 429, after 409 and 425 with Retry-After, and after 503 with the outcome `unchanged`;
 // and after 502, 503, 504 or a lost answer if the call is `repeatable`: if two requests have the effect of one.
 import { Refused, Unreachable, Unreadable, type Problem } from "./errors.js";
+import { encode } from "./send.js";
 
 export interface TransportOptions {
   /** The app's address, such as https://app.example. */
@@ -118,7 +119,7 @@ export class Transport {
     const init: RequestInit = { method: call.method, headers, redirect: "manual" };
     if (call.body !== undefined) {
       headers["content-type"] = "application/json";
-      init.body = JSON.stringify(call.body);
+      init.body = encode(call.body);
     }
     const ended = new AbortController();
     const abort = (): void => ended.abort(call.signal?.reason);

@@ -2,7 +2,7 @@ import { pause, Transport, type Call, type CallOptions, type Reply, type Transpo
 import { Refused, Unreadable } from "./errors.js";
 import type { operations } from "./openapi.js";
 import { Calendars, Channels, Fleets, Keys, Tenants, changeStored, type Changes } from "./resources.js";
-import { document, name, pages, random, type Matching, type Schemas, type Send, type Tagged } from "./send.js";
+import { document, encode, name, pages, random, type Matching, type Schemas, type Send, type Tagged } from "./send.js";
 
 type Dates<T> = { [K in keyof T]: K extends "due" | "start" | "end" | "from" | "to" ? T[K] | Date : T[K] };
 type Query<Operation extends keyof operations> = Omit<NonNullable<operations[Operation]["parameters"]["query"]>, "tenant" | "cursor">;
@@ -124,7 +124,7 @@ export class Events {
   async batch(events: readonly NewEvent[], { makeIds = false, ...options }: CallOptions & { makeIds?: boolean } = {}): Promise<Batch> {
     const results: Schemas["BatchLine"][] = [];
     const given = makeIds ? events.map(withId) : events;
-    const sizes = given.map((event) => new TextEncoder().encode(JSON.stringify(event)).length + 1);
+    const sizes = given.map((event) => new TextEncoder().encode(encode(event)).length + 1);
     const total = sizes.reduce((sum, size) => sum + size, 1);
     const most = total <= SURE_BYTES ? total : await this.#batchBytes(options);
     for (const chunk of chunks(given, sizes, most)) {

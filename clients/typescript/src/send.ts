@@ -33,6 +33,17 @@ export function document<T>({ status, json, etag }: Reply): T {
   return (etag === undefined ? json : { ...json, etag }) as T;
 }
 
+/** The value as JSON. Throws TypeError for bytes, which JSON.stringify would make an object of numbers. */
+export function encode(value: unknown): string {
+  return JSON.stringify(value, function (this: Record<string, unknown>, name: string, each: unknown): unknown {
+    // What it was before its own toJSON, which Buffer has.
+    const given = this[name];
+    if (ArrayBuffer.isView(given) || given instanceof ArrayBuffer)
+      throw new TypeError(`${name || "the body"} is bytes: give the text of their base64, and content_type`);
+    return each;
+  });
+}
+
 // Not crypto.randomUUID: a browser has it only on secure pages.
 export function random(bytes: number): string {
   return [...crypto.getRandomValues(new Uint8Array(bytes))].map((byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -36,6 +36,17 @@ async function scripted(steps: Step[], use: (tocsin: Tocsin, bodies: string[]) =
   return bodies.length;
 }
 
+test("bytes are refused and not sent as an object of numbers", async () => {
+  await scripted([{ status: 201, body: EVENT }], async (tocsin, bodies) => {
+    for (const payload of [new Uint8Array([60, 97, 62]), Buffer.from("<a>"), new Uint8Array([60]).buffer, { deep: [new Uint8Array(1)] }]) {
+      await assert.rejects(tocsin.events.create({ payload, delay: "PT1S", content_type: "text/xml" }), /bytes: give the text of their base64/);
+      await assert.rejects(tocsin.events.batch([{ payload, delay: "PT1S" }]), TypeError);
+    }
+    assert.equal(bodies.length, 0);
+    await tocsin.events.create({ payload: "PGE+", delay: "PT1S", content_type: "text/xml" });
+  });
+});
+
 test("a call is repeated with the same id until it is answered", async () => {
   const steps: Step[] = [problem(503, "storage-unavailable", { outcome: "unknown" }), "cut", { status: 201, body: EVENT }];
   await scripted(steps, async (tocsin, bodies) => {

@@ -27,7 +27,10 @@ _OWN: Final = frozenset({"cron", "means", "do", "summary", "waits_for", "text", 
 """Fields whose text the service or this program has written."""
 _FOREIGN: Final = frozenset({"payload", "answer", "error", "labels", "target", "note", "headers"})
 """Fields whose whole value was written by callers, receivers or operators."""
-_NAME: Final = re.compile(r"[\w.:@~/+=-]{0,256}")
+_CHOSEN: Final = frozenset({"id", "event", "behind", "callback", "callback_of", "fanout", "name", "ordering_key", "schedule"})
+"""Fields of names that callers choose. One that looks like a time is none."""
+_NAME: Final = re.compile(r"[\w.:@~/+=-]{0,256}", re.ASCII)
+"""ASCII, because in scripts without spaces a whole sentence would pass for a name."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
 _KEY: Final = re.compile(r"\b(?:tsn_[A-Za-z0-9]{8,}[A-Za-z0-9_-]*|whsec_[A-Za-z0-9+/=_-]{8,})")
 """Keys of a tenant, and signing secrets. The prefix of a key, which lists of keys show, has eight characters."""
@@ -55,7 +58,7 @@ def present(value: Any, name: str = "") -> Any:
     if isinstance(value, list | tuple):
         return [present(inner, name) for inner in value]
     text = str(value)
-    if _TIME.fullmatch(text):
+    if _TIME.fullmatch(text) and name not in _CHOSEN:
         return in_both_times(text)
     masked = without_secrets(text)
     return masked if name in _OWN or _NAME.fullmatch(masked) else untrusted(masked, MAX_TEXT)
@@ -67,7 +70,11 @@ def _key(name: str) -> str:
 
 def in_both_times(text: str) -> dict[str, str]:
     """Return a time in UTC and in this machine's time zone."""
-    return {"utc": text, "local": datetime.fromisoformat(text).astimezone().isoformat(timespec="milliseconds")}
+    try:
+        return {"utc": text, "local": datetime.fromisoformat(text).astimezone().isoformat(timespec="milliseconds")}
+    except (ValueError, OverflowError):
+        # The 31st of February, or a time beyond this machine's calendar.
+        return untrusted(text, MAX_TEXT)
 
 
 def untrusted(value: Any, most: int) -> dict[str, str]:

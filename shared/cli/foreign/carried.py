@@ -47,12 +47,16 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the schedules go. channel: its name. url: of an http channel that the file defines; empty for a channel that the app has."""
+    """Where the schedules go. channel: its name. url: of an http channel that the file defines; empty for a channel that the app has.
+
+    now: the present time in seconds since 1970: what was over by then is left out.
+    """
 
     tenant: str
     channel: str
     url: str
     timezone: str
+    now: float = 0.0
 
 
 @dataclass(slots=True)

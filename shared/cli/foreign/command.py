@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -59,7 +60,8 @@ def import_(
     from ..terminal.documents import to_json
     from .carried import Target
 
-    carried = carry(from_, [_read(name) for name in files], Target(tenant, channel or "default", to or ("" if channel else _URL), timezone))
+    target = Target(tenant, channel or "default", to or ("" if channel else _URL), timezone, time.time())
+    carried = carry(from_, [_read(name) for name in files], target)
     if carried.events and not events:
         for each in carried.events:
             carried.lost(f"event {each['id']}", f"it happens once, at {each['due']}", "Give --events FILE.")

@@ -55,20 +55,30 @@ def _schedule(entry: Mapping[str, Any], where: str, carried: Carried) -> None:
     zone = text_of(entry, "ScheduleExpressionTimezone") or "UTC"
     try:
         if kind == "at":
-            _once(name, inner, zone, payload, carried)
+            due = _instant(datetime.fromisoformat(inner.strip()).replace(tzinfo=_zone(zone)))
+            if due.timestamp() <= carried.target.now:
+                carried.lost(where, f"{kind}({inner}): its time is past", "Nothing, if it has run: Amazon keeps such schedules.")
+                return
+            window = {"flex": f"PT{minutes}M"} if (minutes := _window(entry)) else {}
+            carried.add_event(name, {"due": _text(due), "channel": carried.target.channel, **window, "payload": payload})
             _target(entry, where, carried)
             return
         rule = {"every": _every(inner)} if kind == "rate" else {"cron": _cron(inner), **({"timezone": zone} if zone != "UTC" else {})}
-        for theirs, ours in (("StartDate", "start"), ("EndDate", "end")):
-            if entry.get(theirs) is not None:
-                rule[ours] = _time(entry[theirs])
+        times = {
+            ours: _time(entry[theirs]) for theirs, ours in (("StartDate", "start"), ("EndDate", "end")) if entry.get(theirs) is not None
+        }
     except ValueError as wrong:
         carried.lost(where, f"{kind}({inner}): {wrong}", _HAND)
         return
-    window = object_of(entry, "FlexibleTimeWindow")
-    minutes = window.get("MaximumWindowInMinutes")
-    if text_of(window, "Mode") == "FLEXIBLE" and isinstance(minutes, int) and 0 < minutes <= 1440:
+    if "end" in times and times["end"].timestamp() <= carried.target.now:
+        carried.lost(where, f"it ended at {_text(times['end'])}", "Nothing: Amazon keeps such schedules.")
+        return
+    rule |= {ours: _text(moment) for ours, moment in times.items()}
+    if minutes := _window(entry):
         rule["jitter"] = f"PT{minutes}M"
+        if kind == "rate" and minutes > _minutes(inner):
+            rule["jitter"] = rule["every"]
+            carried.part(where, f"its window of {minutes} minutes, longer than its interval", "Nothing: the interval is the window.")
     carried.add_schedule(name, rule, payload)
     _target(entry, where, carried)
 
@@ -93,11 +103,28 @@ def _target(entry: Mapping[str, Any], where: str, carried: Carried) -> None:
         carried.part(where, "the dead-letter queue", "Dead letters are kept and can be redriven; on_dead calls a channel.")
 
 
+def _window(entry: Mapping[str, Any]) -> int:
+    """Return the minutes of the flexible time window; 0 without one."""
+    window = object_of(entry, "FlexibleTimeWindow")
+    minutes = window.get("MaximumWindowInMinutes")
+    return minutes if text_of(window, "Mode") == "FLEXIBLE" and isinstance(minutes, int) and 0 < minutes <= 1440 else 0
+
+
 def _every(inner: str) -> str:
+    number, unit = _rate(inner)
+    return _UNITS[unit].format(number)
+
+
+def _minutes(inner: str) -> int:
+    number, unit = _rate(inner)
+    return number * {"minute": 1, "hour": 60, "day": 1440}[unit]
+
+
+def _rate(inner: str) -> tuple[int, str]:
     found = _RATE.fullmatch(inner.strip())
     if found is None:
         raise ValueError("a rate is a number of minutes, hours or days")
-    return _UNITS[found[2]].format(found[1])
+    return int(found[1]), found[2]
 
 
 def _cron(inner: str) -> str:
@@ -110,24 +137,32 @@ def _cron(inner: str) -> str:
     return cron_of(f"0 {' '.join(parts[:5])}", "quartz")
 
 
-def _once(name: str, inner: str, zone: str, payload: Any, carried: Carried) -> None:
-    """Add an event for a time that comes once. Raises ValueError."""
+def _zone(name: str) -> ZoneInfo:
+    """Return the time zone. Raises ValueError."""
     try:
-        due = datetime.fromisoformat(inner.strip()).replace(tzinfo=ZoneInfo(zone))
+        return ZoneInfo(name)
     except (ZoneInfoNotFoundError, OSError):
-        raise ValueError(f"there is no time zone {zone}") from None
-    shown = due.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    carried.add_event(name, {"due": shown, "channel": carried.target.channel, "payload": payload})
+        raise ValueError(f"there is no time zone {name}") from None
 
 
-def _time(value: Any) -> str:
+def _time(value: Any) -> datetime:
     """Return a time of the output: seconds since 1970, or ISO 8601. Raises ValueError."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
-            found = datetime.fromtimestamp(float(value), UTC)
+            return datetime.fromtimestamp(float(value), UTC)
         except (OverflowError, OSError):
             raise ValueError(f"{value} is no time") from None
-    else:
-        found = datetime.fromisoformat(str(value))
-        found = found if found.tzinfo else found.replace(tzinfo=UTC)
-    return found.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    found = datetime.fromisoformat(str(value))
+    return _instant(found if found.tzinfo else found.replace(tzinfo=UTC))
+
+
+def _instant(moment: datetime) -> datetime:
+    """Return the time in UTC. Raises ValueError."""
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{moment} is no time") from None
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from .carried import Carried, Source, cron_of, documents_of, text_of
 
-_SPAN: Final = re.compile(r"(?:(\d{1,6})\.)?(\d{1,2}):(\d{2}):(\d{2})")
+_SPAN: Final = re.compile(r"(?:(\d{1,6})[.:])?(\d{1,2}):(\d{2}):(\d{2})")
+"""A TimeSpan of .NET: hours, minutes and seconds, perhaps with days before them."""
 _SETTING: Final = re.compile(r"%([^%]+)%")
 
 
@@ -65,6 +66,11 @@ def _rule(expression: str) -> dict[str, Any]:
     """Return the rule of a schedule. Raises ValueError."""
     if span := _SPAN.fullmatch(expression):
         days, hours, minutes, seconds = (int(part or 0) for part in span.groups())
+        if hours > 23 and span[1] is None:
+            # .NET reads days, hours and minutes then, while people mean hours.
+            raise ValueError(f"{hours} hours may also mean {hours} days; write days as 1.00:00:00")
+        if hours > 23 or minutes > 59 or seconds > 59:
+            raise ValueError("this is no TimeSpan of .NET")
         total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
         if not total:
             raise ValueError("the interval is zero")

@@ -173,7 +173,10 @@ def _effects(seen: ReceiverSeen) -> Iterator[Line]:
     """Yield lines about the count, and about the moment at which the work is done."""
     if seen.count_error:
         means = "The count of effects was not read any more, so some lines do not know what the receiver did."
-        yield Line("count", "bad", seen.count_error, means, "Let --count-url answer 200 with a number, or a list.")
+        if seen.count_throttled:
+            yield Line("count", "look", f"{seen.count_error}: too many requests", means, "Give a lower --rate.")
+        else:
+            yield Line("count", "bad", seen.count_error, means, "Let --count-url answer 200 with a number, or a list.")
         return
     step = seen.steps.get("delivery")
     if step is None or step.prompt is None or step.done is None:

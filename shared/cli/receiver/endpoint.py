@@ -117,7 +117,7 @@ class Endpoint:
             raise EndpointUnreachable(f"TLS failure: {error.reason or 'handshake failed'}") from None
         except (OSError, RuntimeError) as error:
             raise EndpointUnreachable(f"could not connect: {_reason(error)}") from None
-        return Link(reader, writer, began)
+        return Link(reader, writer, time.monotonic() - began)
 
     def _socket(self, info: AddrInfoType) -> socket.socket:
         self._egress.check(self.host, str(info[4][0]), plain=not self.secure)
@@ -127,9 +127,11 @@ class Endpoint:
 class Link:
     """One connection. It carries one request at a time."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, began: float) -> None:
-        self._reader, self._writer, self._began = reader, writer, began
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connecting: float) -> None:
+        """connecting: seconds that it took to connect. They count with the first answer; a wait until the first request does not."""
+        self._reader, self._writer, self._connecting = reader, writer, connecting
         self._used = False
+        self._answered = time.monotonic()
         self.open = True
         """True if another request can be sent: the last answer allows it, and was read to its end."""
 
@@ -142,13 +144,23 @@ class Link:
         ends = (tls.getpeercert() or {}).get("notAfter")
         return Certificate(days=None if ends is None else (ssl.cert_time_to_seconds(ends) - time.time()) / _DAY)
 
+    @property
+    def ended(self) -> bool:
+        """True if the other side has closed the connection."""
+        return self._reader.at_eof() or self._reader.exception() is not None
+
+    @property
+    def unused(self) -> float:
+        """Seconds since the last answer, or since the connection was made."""
+        return time.monotonic() - self._answered
+
     async def ask(self, pieces: Sequence[bytes], *, patience: float, pause: float = 0.0, since: float | None = None) -> Received:
         """Send the pieces with pauses between them, and return the answer.
 
         patience: seconds for which it is awaited. since: monotonic time from which its time counts, by default with connecting.
         """
         wall, used = time.time(), self._used
-        began = since or (time.monotonic() if used else self._began)
+        began = since or time.monotonic() - (0.0 if used else self._connecting)
         reader = AnswerReader(KEPT_BODY, keep_accepted=True)
         sending = asyncio.create_task(self._send(pieces, pause))
         failure, timed_out, early, head_at, wall_after, read = "", False, False, 0.0, wall, 0
@@ -179,7 +191,7 @@ class Link:
             sent = (await asyncio.gather(sending, return_exceptions=True))[0] is None
         if not reader.head_read and not failure:
             failure = f"the connection was closed {'within the head of its' if reader.began else 'before an'} answer"
-        self._used = True
+        self._used, self._answered = True, time.monotonic()
         self.open = self.open and reader.complete and reader.reusable and sent
         fields = {name.decode("latin-1").lower(): value.strip().decode("latin-1") for name, value in _FIELD.findall(reader.fields)}
         ms = ((head_at or time.monotonic()) - began) * 1000

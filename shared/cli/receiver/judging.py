@@ -14,10 +14,23 @@ def not_checked(name: str, seen: ReceiverSeen) -> Line:
     return Line(name, "unseen", "not checked", "The run ended before it.", "Run the command again.")
 
 
+def taken(seen: ReceiverSeen, name: str) -> bool:
+    """Return True if a request was accepted, and the count does not show that its work was left out."""
+    answer = seen.first(name)
+    left_out = seen.effects_counted(name) == 0 and (seen.effects_counted("delivery") or 0) > 0
+    return answer is not None and answer.accepted and not left_out
+
+
 def verifies(seen: ReceiverSeen) -> bool:
     """Return False if the receiver certainly accepted requests that nobody signed."""
-    found = [answer for name in ("forged", "unsigned") if (answer := seen.first(name)) is not None]
-    return not (found and all(answer.accepted for answer in found))
+    found = [taken(seen, name) for name in ("forged", "unsigned") if seen.first(name) is not None]
+    return not (found and all(found))
+
+
+def failed(name: str, subject: str, answer: Observed) -> Line:
+    """Return the line of a valid request at which the receiver failed: that has another cause than its signature."""
+    means = "The receiver fails at a valid delivery, or failed by chance. The service would try again."
+    return Line(name, "bad", f"{subject}: {answer.text}", means, "Look at the endpoint's log of this moment, and run it again.")
 
 
 def names(found: Sequence[tuple[str, Observed]]) -> str:

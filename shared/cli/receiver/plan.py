@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -49,6 +49,25 @@ REQUESTS: Final[Mapping[Check, int]] = MappingProxyType(
     }
 )
 """The most requests that each check sends."""
+STEPS: Final[Mapping[Check, Sequence[str]]] = MappingProxyType(
+    {
+        Check.SIGNATURE: ("forged", "unsigned", "changed", "after forged"),
+        Check.TIMESTAMP: ("old", "future"),
+        Check.ROTATION: ("right last", "right first", "newer scheme"),
+        Check.BYTES: ("spaced",),
+        Check.TEXT: ("text",),
+        Check.EMPTY: ("empty", "null"),
+        Check.LARGE: ("large",),
+        Check.HEADERS: ("longest id", "large header"),
+        Check.SLOW: ("slow",),
+        Check.DUPLICATES: ("duplicate",),
+        Check.PARALLEL: ("parallel",),
+        Check.CE_ID: ("other ce-id",),
+        Check.LATE: ("late",),
+        Check.IDLE: ("idle",),
+    }
+)
+"""The requests of each check, as the observations name them."""
 _ALWAYS: Final = 5
 """The most requests besides: one for the token, the first delivery and its repetition by the other clock, and the second with its own."""
 COUNT_READS: Final = 3

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from ...core.readable import readable_duration
+from ...core.readable import count_of, readable_duration
 from ..check_lines import Line, faults_of
 from .duplicate_rules import again_line, duplicates
-from .judging import ms_text, not_checked
-from .plan import Check, CheckPlan
+from .judging import ms_text, not_checked, taken
+from .plan import STEPS, Check, CheckPlan
 from .seen import ReceiverSeen
 from .signature_rules import judge_bytes, judge_rotation, judge_signature, judge_text, judge_timestamp
 from .transport_rules import judge_connections, judge_empty, judge_headers, judge_idle, judge_large, judge_slow
 
 EXPIRES_SOON: Final = 14.0
 """Days before its end from which a certificate should have been renewed."""
+LONGEST_VALID: Final = 300.0
+"""Seconds for which a signature is valid."""
 SOME_SKEW: Final = 2.0
 WRONG_SKEW: Final = 60.0
 """Seconds by which a clock may be wrong: some, and too many. Signatures are valid for 300 seconds."""
@@ -30,7 +32,7 @@ def judge(seen: ReceiverSeen, plan: CheckPlan, checks: Collection[Check]) -> lis
         if seen.stopped and not faults_of(lines):
             lines.append(Line("run", "bad", seen.stopped, "Nothing was checked.", "Run the command again."))
         return lines
-    lines += [_clock(seen), _time(seen, plan), *_answers(seen), judge_connections(seen)]
+    lines += [_clock(seen), _time(seen, plan), *_rate(seen), *_answers(seen), judge_connections(seen)]
     by_check = {
         Check.SIGNATURE: judge_signature,
         Check.TIMESTAMP: judge_timestamp,
@@ -47,12 +49,33 @@ def judge(seen: ReceiverSeen, plan: CheckPlan, checks: Collection[Check]) -> lis
         if check in checks and check in by_check:
             lines.append(by_check[check](seen) or not_checked(str(check), seen))
     lines += [again_line(seen)] if plan.again else duplicates(seen, checks)
+    lines = [_unless_throttled(line, seen) for line in lines]
     if seen.stopped:
         do = "See the lines above, then run it again."
         if "unused connection" in seen.stopped:
             do = "Serve several connections at once: Tocsin keeps some open, and delivers over others meanwhile."
         lines.append(Line("run", "bad", seen.stopped, "The run ended before all checks.", do))
     return lines
+
+
+def _unless_throttled(line: Line, seen: ReceiverSeen) -> Line:
+    """Return the line, or another one if the receiver did not take the check's requests because there were too many."""
+    if line.check not in STEPS or not seen.throttled(steps := STEPS[Check(line.check)]):
+        return line
+    if line.check in (Check.SIGNATURE, Check.TIMESTAMP) and any(taken(seen, name) for name in steps if name != "after forged"):
+        # Certain, whatever the others would have been answered.
+        return line
+    means = "The endpoint limits the rate of requests, so this check says nothing."
+    return Line(line.check, "unseen", "too many requests for the endpoint", means, "Give a lower --rate.", line.figures)
+
+
+def _rate(seen: ReceiverSeen) -> Iterator[Line]:
+    answers = [each for step in seen.steps.values() for each in step.answers]
+    if some := [each for each in answers if each.throttled]:
+        found = f"{len(some)} of {count_of(len(answers), 'delivery', 'deliveries')} were too many: {some[0].text}"
+        means = "The endpoint limits the rate of requests. The service tries such events again later."
+        do = "Give a lower --rate. For the service, set the channel's limits so that it sends no more."
+        yield Line("rate", "look", found, means, do, {"refused": len(some)})
 
 
 def _works(seen: ReceiverSeen) -> bool:
@@ -84,6 +107,7 @@ _REFUSED_DO: Final = {
     405: "Check the path of the URL, and --method.",
     410: "The endpoint says that it wants no more deliveries. Check the path of the URL.",
     422: "Give --payload with a payload that the endpoint takes.",
+    429: "The endpoint limits the rate of requests: run it later, and with a lower --rate.",
 }
 
 
@@ -134,8 +158,17 @@ def _clock(seen: ReceiverSeen) -> Line:
     do = "Switch on time synchronization (NTP) where the receiver runs, or on this machine."
     if abs(ahead) < WRONG_SKEW:
         return Line("clock", "look", found, "Signatures are valid for 300 s on both sides: less is left.", do, figures)
+    if abs(ahead) > LONGEST_VALID and _keeps_time(seen):
+        means = "It takes present time stamps and refuses others, so its clock is right: the Date is of something else, such as a proxy."
+        return Line("clock", "look", f"{found}, by the Date of its answers", means, "Correct the clock of the proxies before it.", figures)
     means = "With a clock that is wrong by 300 s, a receiver refuses all deliveries; before that, it accepts older copies than it should."
     return Line("clock", "bad", found, means, do, figures)
+
+
+def _keeps_time(seen: ReceiverSeen) -> bool:
+    """Return True if the receiver accepts time stamps of this machine's clock, and neither old nor future ones."""
+    first, others = seen.first("delivery"), [seen.first(name) for name in ("old", "future")]
+    return first is not None and first.accepted and all(each is not None and not each.accepted and not each.broken for each in others)
 
 
 def _time(seen: ReceiverSeen, plan: CheckPlan) -> Line:

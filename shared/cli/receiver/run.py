@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -20,7 +20,7 @@ LONGEST_SKEW: Final = 7 * 86_400.0
 WRONG_CLOCK: Final = 60.0
 """Seconds of difference from which a refused delivery is sent again with the receiver's time."""
 UNUSED: Final = 5.0
-"""Seconds of difference from which old and future time stamps count from the receiver's clock."""
+"""Seconds of difference from which old and future time stamps count from the clock of the answers, too."""
 COPIES: Final = 5
 PIECES: Final = 6
 SMALLER: Final = (128 * 1024, 32 * 1024)
@@ -33,6 +33,8 @@ _ALL_OPEN: Final = 1.0
 """Seconds for which a copy waits until the connections of the others are made."""
 
 type Progress = Callable[[str], None]
+type Opens = Callable[[], Awaitable[Link]]
+"""Returns the connection for a request, once the request may be sent: none waits unused for its turn."""
 
 
 class EndsEarly(Exception):
@@ -48,7 +50,7 @@ class ReceiverRun:
         self._next_at = 0.0
         self._lost = 0
         self._kept: Link | None = None
-        """The connection of the second delivery, which is left unused."""
+        """The connection of the first two deliveries, which is then left unused."""
         self._count: tuple[Endpoint, str] | None = None
         self._settle = plan.settle
 
@@ -80,16 +82,16 @@ class ReceiverRun:
         late = self._plan.late if {Check.LATE, Check.IDLE} & set(checks) else 0.0
         try:
             async with asyncio.timeout(self._plan.total + late):
-                kept = self._kept = await self._first()
-                began = time.monotonic()
+                await self._first()
+                kept, began = self._kept, time.monotonic()
                 # Watched until the delivery over it: it may be closed at any moment.
-                idle = asyncio.create_task(kept.watch()) if Check.IDLE in checks and kept.open else None
+                idle = asyncio.create_task(kept.watch()) if Check.IDLE in checks and kept is not None and kept.open else None
                 try:
                     for check in Check:
                         if check in checks and check not in (Check.LATE, Check.IDLE):
                             self._progress(f"checking {check}")
                             await self._run_check(check)
-                    if idle is not None:
+                    if idle is not None and kept is not None:
                         self._progress("leaving a connection unused")
                         await self._idle(kept, idle, began)
                     if Check.LATE in checks:
@@ -109,31 +111,22 @@ class ReceiverRun:
             # Transports end in the loop's next turn.
             await asyncio.sleep(0)
 
-    async def _first(self) -> Link:
-        """Send a valid delivery and a second one, over one connection where that is possible. Return the connection."""
+    async def _first(self) -> None:
+        """Send a valid delivery and a second one, over one connection where that is possible."""
         self._progress("sending a first delivery")
-        link = await self._open()
-        try:
-            await self._deliver_first(link)
-            if link.open:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_CLOSES_AT_ONCE):
-                        await link.watch()
-                        self.seen.closed_at_once = True
-            if link.open:
-                await self._deliver("second", over=link)
-            if not link.open:
-                link = await self._open()
-                # Without an answer on the kept connection, the service sends at once over another one: the next attempt.
-                again = "second" in self.seen.steps
-                await self._deliver("second again" if again else "second", over=link, of="second", attempt=1 + again)
-        except BaseException:
-            link.close()
-            raise
-        return link
+        await self._deliver_first()
+        if self._kept is not None and self._kept.open:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSES_AT_ONCE):
+                    await self._kept.watch()
+                    self.seen.closed_at_once = True
+        second = await self._deliver("second", over=self._connection)
+        if second.used and self._kept is not None and not self._kept.open:
+            # Without an answer on the kept connection, the service sends at once over another one: the next attempt.
+            await self._deliver("second again", over=self._connection, of="second", attempt=2)
 
-    async def _deliver_first(self, link: Link) -> None:
-        first = await self._deliver("delivery", over=link, attempt=4 if self._plan.again else 1)
+    async def _deliver_first(self) -> None:
+        first = await self._deliver("delivery", over=self._connection, attempt=4 if self._plan.again else 1)
         if not first.accepted and first.status is not None and self._skew_ms(WRONG_CLOCK):
             self.seen.shift_ms = self._skew_ms(WRONG_CLOCK)
             first = await self._deliver("delivery by its clock", attempt=2, of="delivery")
@@ -145,8 +138,10 @@ class ReceiverRun:
             case Check.SIGNATURE:
                 await self._signature()
             case Check.TIMESTAMP:
-                for name, away in (("old", -self._plan.stale), ("future", self._plan.stale)):
-                    now = self._now() + (0 if self.seen.shift_ms else self._skew_ms(UNUSED)) + round(away * 1000)
+                skew = 0 if self.seen.shift_ms else self._skew_ms(UNUSED)
+                for name, away in (("old", min(0, skew) - self._plan.stale * 1000), ("future", max(0, skew) + self._plan.stale * 1000)):
+                    # By this machine's clock and by the one that the answers show: that may be a proxy's.
+                    now = self._now() + round(away)
                     await self._send(name, [wire_of(self._made.post(name, self._payload, now))])
             case Check.ROTATION:
                 await self._rotation()
@@ -213,15 +208,24 @@ class ReceiverRun:
     async def _idle(self, link: Link, watching: asyncio.Task[float], began: float) -> None:
         """Send a delivery over the connection once it was unused for long enough, unless the receiver has closed it."""
         await asyncio.wait({watching}, timeout=max(0.0, began + self._plan.idle - time.monotonic()))
-        self.seen.idle = IdleConnection(waited=time.monotonic() - began)
+        seen = self.seen.idle = IdleConnection(waited=time.monotonic() - began)
         if watching.done():
-            self.seen.idle.closed_after = watching.result()
+            seen.closed_after = watching.result()
             return
         watching.cancel()
         await asyncio.wait({watching})
-        await self._deliver("idle", over=link)
 
-    async def _deliver(self, name: str, *, body: bytes | None = None, attempt: int = 1, of: str = "", over: Link | None = None) -> Observed:
+        async def over() -> Link:
+            seen.waited = link.unused
+            if link.ended:
+                seen.closed_after = seen.waited
+            return await self._connection()
+
+        await self._deliver("idle", over=over)
+
+    async def _deliver(
+        self, name: str, *, body: bytes | None = None, attempt: int = 1, of: str = "", over: Opens | None = None
+    ) -> Observed:
         """Send a valid delivery, and return its answer. of: the step whose event is delivered again."""
         event = of or name
         post = self._made.post(event, self._payload if body is None else body, self._now(), attempt=attempt)
@@ -234,7 +238,7 @@ class ReceiverRun:
         wires: Sequence[Wire],
         *,
         id: str = "",
-        over: Link | None = None,
+        over: Opens | None = None,
         pieces: Sequence[bytes] = (),
         pause: float = 0.0,
     ) -> Step:
@@ -279,13 +283,12 @@ class ReceiverRun:
 
         return await asyncio.gather(*map(one, wires))
 
-    async def _over(self, over: Link | None, wire: Wire, pieces: Sequence[bytes], pause: float) -> Received:
+    async def _over(self, over: Opens | None, wire: Wire, pieces: Sequence[bytes], pause: float) -> Received:
         """Send over this connection, or in pieces over a new one."""
         patience, began, wall = self._plan.patience, time.monotonic(), time.time()
-        link = over
+        link: Link | None = None
         try:
-            if link is None:
-                link = await self._endpoint.connect(patience)
+            link = await (self._endpoint.connect(patience) if over is None else over())
             return await link.ask(pieces or [wire.head + wire.body], patience=patience, pause=pause)
         except EndpointUnreachable as error:
             return Received(unreached(error, began), {}, b"", False, wall, time.time())
@@ -293,12 +296,19 @@ class ReceiverRun:
             if over is None and link is not None:
                 link.close()
 
-    async def _open(self) -> Link:
-        """Return a new connection for deliveries. Raises `EndsEarly` if none can be made."""
-        try:
-            return await self._connect()
-        except EndpointUnreachable as error:
-            raise EndsEarly(str(error)) from None
+    async def _connection(self) -> Link:
+        """Return the kept connection, or a new one in its place. Raises `EndsEarly` if none can be made."""
+        kept = self._kept
+        if kept is not None and kept.open and kept.ended:
+            # Closed while the rate, or the count, let it wait.
+            self.seen.closed_unused = kept.unused
+            kept.close()
+        if kept is None or not kept.open:
+            try:
+                kept = self._kept = await self._connect()
+            except EndpointUnreachable as error:
+                raise EndsEarly(str(error)) from None
+        return kept
 
     async def _connect(self) -> Link:
         try:
@@ -365,7 +375,7 @@ class ReceiverRun:
         self.seen.requests += 1
         count = requests.read_count(found.body) if found.seen.status == 200 and found.whole else None
         if found.seen.status != 200:
-            self.seen.count_error = found.seen.text
+            self.seen.count_error, self.seen.count_throttled = found.seen.text, found.seen.throttled
         elif count is None:
             self.seen.count_error = "the answer is neither a number, nor a short list, nor an object with `count`"
         return count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -41,6 +41,11 @@ class Observed(NamedTuple):
     def accepted(self) -> bool:
         """True for a 2xx."""
         return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def throttled(self) -> bool:
+        """True if the receiver asks for fewer requests."""
+        return self.status == 429 or (self.status == 503 and self.retry_later is not None)
 
     @property
     def broken(self) -> bool:
@@ -112,9 +117,13 @@ class ReceiverSeen:
     """Bytes of the bodies of steps that try sizes."""
     closed_at_once: bool = False
     """True if a connection was closed right after an answer that lets it stay open."""
+    closed_unused: float | None = None
+    """Seconds after which a connection was closed, while the second delivery waited for its turn; None if it was not."""
     idle: IdleConnection | None = None
     count_error: str = ""
     """The reason why the count of effects could not be read."""
+    count_throttled: bool = False
+    """True if that was because of too many requests."""
     stopped: str = ""
     """The reason why the run ended early; empty if it did not."""
     requests: int = 0
@@ -124,6 +133,10 @@ class ReceiverSeen:
         """Return the answer of a step; None if the run did not come to it."""
         step = self.steps.get(name)
         return step.answers[0] if step is not None and step.answers else None
+
+    def throttled(self, names: Sequence[str]) -> bool:
+        """Return True if all requests of one of these steps were too many for the receiver."""
+        return any((step := self.steps.get(name)) is not None and all(each.throttled for each in step.answers) for name in names)
 
     def effects(self, name: str) -> int | None:
         """Return the effects of a step; None if it was not run, or they cannot be seen."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..check_lines import Line
-from .judging import all_of, names, verifies
+from .judging import all_of, failed, names, taken, verifies
 from .seen import ReceiverSeen
 
 
@@ -16,7 +16,7 @@ def judge_signature(seen: ReceiverSeen) -> Line | None:
     shown = [(texts[name], answer) for name, answer in found]
     figures = {name: answer.status for name, answer in found}
     do = "Verify each request before anything else: tocsin.verify, or a library of standardwebhooks.com, with the bytes of the body."
-    if wrong := [text for text, answer in shown if answer.accepted]:
+    if wrong := [texts[name] for name, _ in found if taken(seen, name)]:
         means = "Anybody who knows the URL can trigger the receiver's work."
         return Line("signature", "bad", f"accepted with {', '.join(wrong)}", means, do, figures)
     if any((seen.effects_counted(name) or 0) > 0 for name, _ in found):
@@ -30,10 +30,14 @@ def judge_signature(seen: ReceiverSeen) -> Line | None:
         return Line(
             "signature", "bad", "a forged request counts as the event", means, "Store an id only after its signature is verified.", figures
         )
+    if quiet := [(text, answer) for text, answer in shown if answer.accepted]:
+        means = "The work is not done, but the service counts the event as delivered: with a mistake in a rotation, events are lost."
+        return Line("signature", "look", f"not worked on, {names(quiet)}", means, "Answer 401.", figures)
     if broken := [(text, answer) for text, answer in shown if answer.broken]:
         means = "The receiver fails instead of refusing. The service would try again, which is right, but your alarms will not know why."
         return Line("signature", "look", f"refused by failing: {names(broken)}", means, "Answer 401.", figures)
-    if final := [(text, answer) for text, answer in shown if answer.outcome == "final"]:
+    # The service signs each of its requests, so the answer to one without a signature is no matter to it.
+    if final := [(texts[name], answer) for name, answer in found if answer.outcome == "final" and name != "unsigned"]:
         means = (
             "The service does not try again after this status: with a mistake in a rotation of secrets, events become dead letters at once."
         )
@@ -55,10 +59,13 @@ def judge_timestamp(seen: ReceiverSeen) -> Line | None:
     texts = {"old": "6 minutes old", "future": "6 minutes in the future"}
     shown = [(texts[name], answer) for name, answer in found]
     figures = {name: answer.status for name, answer in found}
-    if wrong := [text for text, answer in shown if answer.accepted]:
+    if wrong := [texts[name] for name, _ in found if taken(seen, name)]:
         means = "Whoever has recorded a delivery can send it again at any later time."
         do = "Refuse requests whose webhook-timestamp is more than 300 s from the receiver's clock, as the libraries do."
         return Line("timestamp", "bad", f"accepted, though {' and '.join(wrong)}", means, do, figures)
+    if quiet := [(text, answer) for text, answer in shown if answer.accepted]:
+        means = "The work is not done, but the service counts the event as delivered: with a wrong clock, events are lost."
+        return Line("timestamp", "look", f"not worked on, {names(quiet)}", means, "Answer 401.", figures)
     if broken := [(text, answer) for text, answer in shown if answer.broken]:
         return Line(
             "timestamp", "look", f"refused by failing: {names(broken)}", "The receiver fails on such a time.", "Answer 401.", figures
@@ -73,8 +80,10 @@ def judge_rotation(seen: ReceiverSeen) -> Line | None:
     if not verifies(seen):
         return _unverified("rotation")
     figures = {name.replace(" ", "_"): answer.status for name, answer in found}
-    if wrong := [(name, answer) for name, answer in found if not answer.accepted]:
-        texts = {"right last": "the right signature second", "right first": "the right one first", "newer scheme": "a v1a before it"}
+    texts = {"right last": "the right signature second", "right first": "the right one first", "newer scheme": "a v1a before it"}
+    if broken := [(name, answer) for name, answer in found if answer.broken]:
+        return failed("rotation", texts[broken[0][0]], broken[0][1])
+    if wrong := [(name, answer) for name, answer in found if not taken(seen, name)]:
         means = "During a rotation the header holds a signature for each secret. Those deliveries fail."
         do = "Split webhook-signature at spaces, ignore other versions than v1, and accept the request if one signature is right."
         return Line("rotation", "bad", f"refused, {names([(texts[name], answer) for name, answer in wrong])}", means, do, figures)
@@ -88,7 +97,9 @@ def judge_bytes(seen: ReceiverSeen) -> Line | None:
     if not verifies(seen):
         return _unverified("bytes")
     figures = {"status": answer.status}
-    if answer.accepted:
+    if answer.broken:
+        return failed("bytes", "the same JSON with other spaces", answer)
+    if taken(seen, "spaced"):
         return Line("bytes", "ok", "the same JSON with other spaces was accepted", figures=figures)
     means = "The receiver verifies a body that it has decoded and written again. Payloads with other spaces or escapes are refused."
     do = "Verify the bytes as they arrive, before JSON is parsed: express.raw, await request.body(), req.get_body()."

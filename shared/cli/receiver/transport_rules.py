@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ...core.readable import readable_duration
 from ..check_lines import Line, Result
 from .judging import all_of, ms_text, names, not_checked
 from .seen import ReceiverSeen
+
+SOON: Final = 2.0
+"""Seconds for which an unused connection is kept at least by servers that mean to keep it."""
 
 
 def judge_connections(seen: ReceiverSeen) -> Line:
@@ -21,6 +26,11 @@ def judge_connections(seen: ReceiverSeen) -> Line:
         return Line("connections", "bad", f"the second request over one: {second.text}", means, do)
     if second is not None and second.used and second.status is not None:
         return Line("connections", "ok", f"a second request went over the same connection in {ms_text(second.ms)}")
+    if seen.closed_unused is not None:
+        found = f"closed within {readable_duration(round(seen.closed_unused * 1000))} without a request{cost}"
+        if seen.closed_unused > SOON:
+            return Line("connections", "ok", found)
+        return Line("connections", "look", found, means, "Keep connections open for more than 15 s.")
     if seen.closed_at_once:
         do = "Keep connections open for more than 15 s, or announce their end with the header connection: close."
         return Line("connections", "look", f"closed right after an answer, unannounced{cost}", means, do)

@@ -207,6 +207,70 @@ def test_a_task_whose_body_was_not_printed_is_named() -> None:
     assert found.events == [] and "--response-view=full" in found.notes[0].what
 
 
+@pytest.mark.parametrize(
+    ("schedule", "every"),
+    [("23:59:59", "PT86399S"), ("1.00:00:00", "PT86400S"), ("25:00:00:00", "PT2160000S"), ("24:00:00", None), ("00:90:00", None)],
+)
+def test_time_span_of_a_timer_is_read_as_net_reads_it_and_one_with_two_readings_is_named(schedule: str, every: str | None) -> None:
+    found = text("function-json", json.dumps({"name": "a", "bindings": [{"type": "timerTrigger", "schedule": schedule}]}))
+    assert found.schedules.get("a", {}).get("every") == every and [note.lost for note in found.notes] == ([] if every else [True])
+
+
+@pytest.mark.parametrize("expression", ["5/15 * * * *", "0 0 * * MON/2", "0 10/2 * * *"])
+def test_step_after_a_single_value_is_named_because_crons_read_it_differently(expression: str) -> None:
+    found = text("crontab", f"{expression} /opt/a.sh\n")
+    assert found.schedules == {} and "a step needs" in found.notes[0].what and found.notes[0].lost
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "# m h dom mon dow user\tcommand\n",
+        "# *  *  *  *  * user-name  command to be executed\n",
+        "0 1 * * * root cd / && run-parts --report /etc/cron.hourly\n",
+        "@daily  root  /usr/sbin/anacron -s\n",
+    ],
+)
+def test_copy_of_a_systems_crontab_is_known_by_its_text(head: str) -> None:
+    found = text("crontab", f"{head}17 * * * * www-data /opt/shop/clean.sh\n", "standard input")
+    assert found.schedules["clean"]["payload"] == {"job": "clean"}
+    assert "the command stays on the machine: /opt/shop/clean.sh" in [note.what for note in found.notes]
+    mine = text("crontab", "# m h  dom mon dow   command\n17 * * * * backup /opt/shop/clean.sh\n")
+    assert "the command stays on the machine: backup /opt/shop/clean.sh" in [note.what for note in mine.notes]
+
+
+def test_random_delay_of_a_crontab_is_a_jitter() -> None:
+    found = text("crontab", "0 1 * * * /a.sh\nRANDOM_DELAY=45\n0 1 * * * /b.sh\nRANDOM_DELAY=0\n0 1 * * * /c.sh\nRANDOM_DELAY=99999\n")
+    assert {id: each.get("jitter") for id, each in found.schedules.items()} == {"a": None, "b": "PT45M", "c": None}
+    assert any("RANDOM_DELAY=99999" in note.what for note in found.notes)
+
+
+def test_what_is_over_at_eventbridge_is_left_out_and_not_delivered_at_once() -> None:
+    over = [
+        {"Name": "ran", "ScheduleExpression": "at(2026-06-01T09:00:00)", "ScheduleExpressionTimezone": "Europe/Berlin"},
+        {"Name": "ended", "ScheduleExpression": "rate(1 day)", "EndDate": "2026-06-01T07:00:00Z"},
+    ]
+    now = 1_780_297_200  # 2026-06-01T07:00:00Z
+    found = carry("eventbridge", [rules.Source("given", json.dumps(over))], replace(TARGET, now=now))
+    assert found.events == [] and found.schedules == {}
+    assert set(notes(found, lost=True).values()) == {"at(2026-06-01T09:00:00): its time is past", "it ended at 2026-06-01T07:00:00Z"}
+    before = carry("eventbridge", [rules.Source("given", json.dumps(over))], replace(TARGET, now=now - 1))
+    assert [each["due"] for each in before.events] == ["2026-06-01T07:00:00Z"] and set(before.schedules) == {"ended"}
+
+
+def test_window_of_eventbridge_is_kept_and_never_longer_than_the_interval() -> None:
+    window = {"FlexibleTimeWindow": {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 90}}
+    entries = [
+        {"Name": "once", "ScheduleExpression": "at(2028-06-01T09:00:00)", **window},
+        {"Name": "often", "ScheduleExpression": "rate(1 hour)", **window},
+        {"Name": "seldom", "ScheduleExpression": "rate(2 hours)", **window},
+    ]
+    found = text("eventbridge", json.dumps(entries))
+    assert found.events[0]["flex"] == "PT90M"
+    assert {id: each["jitter"] for id, each in found.schedules.items()} == {"often": "PT1H", "seldom": "PT90M"}
+    assert notes(found, lost=False) == {"given: often": "its window of 90 minutes, longer than its interval"}
+
+
 # --- Bounds and bad input ---------------------------------------------------------------------------------------------
 
 

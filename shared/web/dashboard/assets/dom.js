@@ -168,6 +168,12 @@ export function badge(text, kind = "") {
   return el("span", { class: `badge ${kind}` }, text);
 }
 
+/** Return the heading of a payload. `type`: that of the bytes of which it is the base64; undefined for JSON. */
+export const payloadHead = (type) => el("h3", {}, type ? ["Payload (base64 of ", own(type), ")"] : "Payload");
+
+/** Return a retry policy for people: attempts 3; within PT1H. */
+export const policyText = (policy) => Object.entries(policy).map(([name, value]) => `${name} ${[value].flat().join(", ")}`).join("; ");
+
 const NUMBER = new Intl.NumberFormat("en");
 export const count = (value) => (value === null || value === undefined ? "–" : NUMBER.format(value));
 export const plural = (value, word) => `${count(value)} ${word}${value === 1 ? "" : "s"}`;

@@ -2,7 +2,7 @@
 
 import { Refused, call, enc } from "./api.js";
 import { copyAs, reads } from "./copy.js";
-import { badge, byId, chosenTime, el, facts, field, isShown, localValue, moment, open, own, problem, span, table, tell } from "./dom.js";
+import { badge, byId, chosenTime, el, facts, field, isShown, localValue, moment, open, own, payloadHead, policyText, problem, span, table, tell } from "./dom.js";
 import { editEvent, likeEvent } from "./event_form.js";
 import { conflictNote } from "./form.js";
 import { member, pretty } from "./json.js";
@@ -30,7 +30,7 @@ function about(ctx, event, changed) {
   // The time-line shows everything that has a time of its own.
   return facts([
     ["state", [stateBadge(event), event.held ? [" ", heldText(event.held)] : ""]], ["due", moment(event.due)], ["late", event.late_ms !== undefined && event.late_ms !== null ? span(event.late_ms) : null], ["error", event.error && own(event.error)],
-    ["channel", event.channel && own(event.channel)], ["expires", event.expires], ["ordering key", event.ordering_key && own(event.ordering_key)], ["durability", event.durability], ["time-out", event.timeout], ["target", event.target && own(`${event.target.method} ${event.target.path ?? ""}`)],
+    ["channel", event.channel && own(event.channel)], ["expires", event.expires], ["ordering key", event.ordering_key && own(event.ordering_key)], ["durability", event.durability], ["time-out", event.timeout], ["retry", event.retry && own(policyText(event.retry))], ["target", event.target && own(`${event.target.method} ${event.target.path ?? ""}`)],
     ["fan-out", other(ctx, event.fanout, changed)], ["labels", event.labels && Object.entries(event.labels).map(([name, value]) => el("span", { class: "label" }, own(`${name}=${value}`)))],
   ]);
 }
@@ -74,7 +74,7 @@ export async function showEvent(ctx, id, changed = () => {}) {
     acts.replaceChildren(...mine.map((each) => el("button", { type: "button", "data-keep": each.name, onclick: () => (each.name === "Edit" ? edit(found) : ask(each, found)) }, each.name)));
     const payload = member(found.text, "payload");
     content.replaceChildren(about(ctx, event, changed), timeline(ctx, event, (each) => other(ctx, each, changed)),
-      el("h3", {}, event.content_type ? ["Payload (base64 of ", own(event.content_type), ")"] : "Payload"), el("pre", { tabIndex: 0, role: "region", "aria-label": "Payload" }, payload === undefined ? "–" : pretty(payload)),
+      payloadHead(event.content_type), el("pre", { tabIndex: 0, role: "region", "aria-label": "Payload" }, payload === undefined ? "–" : pretty(payload)),
       copyAs({ "Read it": read, "A new event like it": event.channel === undefined ? read : () => likeEvent(ctx, event, found.text) }).root, linkTo(ctx, id));
     return event;
   }

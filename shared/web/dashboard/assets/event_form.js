@@ -12,6 +12,8 @@ const DAY = 86_400_000;
 const UNSET = ["attempts", "held", "late_ms", "late_because"];
 /** Methods whose requests may have no body. */
 const BODILESS = ["GET", "DELETE"];
+/** States in which an event has ended without a delivery. */
+const ENDED = ["dead", "cancelled", "lapsed"];
 const EMPTY = '{\n  "hello": "world"\n}';
 
 /** Add the fields of a due time to a form: a delay, or a time in a named zone. `at`: the time so far, as the API has it. */
@@ -165,10 +167,11 @@ export function newEvent(ctx, changed, show) {
     changed();
     if (!isShown(entry.root)) return tell(`${data.id} is stored.`);
     const first = data.events?.[0] ?? data;
-    const what = status === 200 ? "was stored before with this content: nothing is changed" : status === 202 ? "is accepted, and waits to be stored" : data.events ? `is stored as ${data.events.length} events` : `is ${first.state}`;
+    const ended = status === 200 && (data.events ?? [data]).find((each) => ENDED.includes(each.state));
+    const what = ended ? `exists and is ${ended.state}: nothing is scheduled` : status === 200 ? "was stored before with this content: nothing is changed" : status === 202 ? "is accepted, and waits to be stored" : data.events ? `is stored as ${data.events.length} events` : `is ${first.state}`;
     const link = el("button", { type: "button", class: "primary", onclick: () => show(data.id) }, "Open the event");
     const again = el("button", { type: "button", onclick: () => newEvent(ctx, changed, show) }, "Create another");
-    entry.root.replaceChildren(el("p", { class: "note done", role: "status" }, own(data.id), ` ${what}, due `, moment(first.due), ` (${distance(Date.parse(first.due))}).`), el("p", { class: "actions" }, link, again));
+    entry.root.replaceChildren(el("p", { class: ended ? "note wrong" : "note done", role: "status" }, own(data.id), ` ${what}${ended ? ". It was due " : ", due "}`, moment(first.due), ` (${distance(Date.parse(first.due))}).`), el("p", { class: "actions" }, link, again));
     link.focus();
   }
 }
@@ -185,7 +188,7 @@ export function editEvent(ctx, found, done, again) {
   const entry = new Entry("Save the changes", send);
   const when = whenFields(entry, event.due);
   const channels = channelFields(entry, ctx, event, false);
-  const payload = payloadField(entry, written, raw, () => raw === undefined);
+  const payload = payloadField(entry, written, raw, () => raw === undefined, event.content_type);
   const expires = entry.field("/expires", "Expires", { value: event.expires ?? "", placeholder: "1h", hint: "Empty: never." });
   const target = targetFields(entry, event.target);
   const aimed = JSON.stringify(target.body());

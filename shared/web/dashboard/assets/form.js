@@ -1,7 +1,7 @@
 // Forms that create and change events and schedules: each problem stands beside the field that it names, and the payload is checked while it is typed.
 
 import { Refused, all, call, enc } from "./api.js";
-import { el, isShown, limitsOf, problem, say, table, tell } from "./dom.js";
+import { el, isShown, limitsOf, own, problem, say, table, tell } from "./dom.js";
 import { NotJson, tokens } from "./json.js";
 import { statsOf } from "./events.js";
 import { timeIn } from "./times.js";
@@ -147,9 +147,9 @@ export function targetFields(entry, target = {}) {
   };
 }
 
-/** Add the field of a payload to a form. `text()` returns what is sent; throws `Refused` for what is not JSON. `unchanged`: JSON text that is sent as it is while the field is not touched. `optional()`: true if the field may be empty; `text()` is then undefined. */
-export function payloadField(entry, value, unchanged, optional = () => false) {
-  const field = entry.field("/payload", "Payload (JSON)", { value, rows: Math.min(14, Math.max(4, value.split("\n").length)), class: "code" }, "textarea");
+/** Add the field of a payload to a form. `text()` returns what is sent; throws `Refused` for what is not JSON. `unchanged`: JSON text that is sent as it is while the field is not touched. `optional()`: true if the field may be empty; `text()` is then undefined. `type`: that of the bytes of which the payload is the base64. */
+export function payloadField(entry, value, unchanged, optional = () => false, type = undefined) {
+  const field = entry.field("/payload", type ? ["Payload (JSON: the base64 of ", own(type), ")"] : "Payload (JSON)", { value, rows: Math.min(14, Math.max(4, value.split("\n").length)), class: "code" }, "textarea");
   const state = field.hint;
   const read = () => (unchanged !== undefined && field.input.value === value ? unchanged : field.input.value);
   const none = () => !field.input.value.trim() && optional();

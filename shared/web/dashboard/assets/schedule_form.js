@@ -132,7 +132,7 @@ export function scheduleForm(ctx, found, done, show) {
   const byCron = () => kind.input.value === "cron";
   const clock = () => (byCron() && isZone(text(zone) ?? "UTC") ? text(zone) ?? "UTC" : HERE);
   const channels = channelFields(entry, ctx, old ? { ...old, channel: old.channels?.join(", ") ?? old.channel } : { channel: "default" }, true);
-  const payload = payloadField(entry, raw === undefined ? EMPTY : pretty(raw), raw);
+  const payload = payloadField(entry, raw === undefined ? EMPTY : pretty(raw), raw, () => false, old?.content_type);
   const start = timeField(entry, "start", "Start", old?.start, clock);
   const end = timeField(entry, "end", "End", old?.end, clock);
   const jitter = entry.field("/jitter", "Jitter", { value: old?.jitter ?? "", placeholder: "1m", hint: "Each occurrence is delivered later by less than this." });

@@ -2,7 +2,7 @@
 
 import { Refused, all, call, enc, newId, present, repeatable } from "./api.js";
 import { copyAs, reads } from "./copy.js";
-import { badge, byId, chosenTime, confirm, count, el, facts, field, folded, localValue, moment, open, own, plural, problem, readFirst, table, tell } from "./dom.js";
+import { badge, byId, chosenTime, confirm, count, el, facts, field, folded, localValue, moment, open, own, payloadHead, plural, policyText, problem, readFirst, table, tell } from "./dom.js";
 import { member, pretty } from "./json.js";
 import { likeSchedule, occurrencesTable, scheduleForm } from "./schedule_form.js";
 import { duration } from "./times.js";
@@ -88,7 +88,7 @@ async function showSchedule(ctx, schedule, changed) {
     ctx.may("events") ? el("p", { class: "actions" }, acts(ctx, schedule, changed)) : "",
     facts([["state", state(schedule)], ["rule", own(rule(schedule))], ["read as", schedule.reads_as && own(schedule.reads_as)], ["start", schedule.start && moment(schedule.start)], ["end", schedule.end && moment(schedule.end)], ["jitter", schedule.jitter],
       ["catch-up", `${schedule.catch_up.policy}, within ${schedule.catch_up.within}`], ["excluded", schedule.exclude && own([...(schedule.exclude.calendars ?? []), ...(schedule.exclude.dates ?? [])].join(", "))],
-      ["at most once per", schedule.at_most_once_per], ["overlap", schedule.overlap && [schedule.overlap, skipped]], ["ordering key", schedule.ordering_key && own(schedule.ordering_key)],
+      ["at most once per", schedule.at_most_once_per], ["overlap", schedule.overlap && [schedule.overlap, skipped]], ["time-out", schedule.timeout], ["retry", schedule.retry && own(policyText(schedule.retry))], ["ordering key", schedule.ordering_key && own(schedule.ordering_key)],
       ["channel", channels(schedule)], ["callbacks", callbacks(schedule) && own(callbacks(schedule))], ["last", moment(schedule.last)], ["created", moment(schedule.created)]]),
     el("h3", {}, schedule.paused ? "Occurrences that it would have" : "Next occurrences"), next, rest);
   byId("details").classList.add("wide");
@@ -98,7 +98,7 @@ async function showSchedule(ctx, schedule, changed) {
     const some = found.data.skipped;
     if (some) skipped.append(`, ${plural(some.count, "occurrence")} skipped, the last due `, moment(some.last));
     next.replaceChildren(items.length ? occurrencesTable(items, schedule.cron) : el("p", {}, "The schedule has ended: it has no further occurrence."));
-    rest.replaceChildren(el("h3", {}, "Payload"), el("pre", { tabIndex: 0, role: "region", "aria-label": "Payload" }, pretty(member(found.text, "payload"))),
+    rest.replaceChildren(payloadHead(found.data.content_type), el("pre", { tabIndex: 0, role: "region", "aria-label": "Payload" }, pretty(member(found.text, "payload"))),
       copyAs({ "This schedule": () => likeSchedule(ctx, found), "Read it": () => reads(ctx, "schedules", schedule.id) }).root);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;

@@ -62,6 +62,8 @@ class Good:
     early: Reply | None = None
     """Answer that is sent before the body is read."""
     header = "tocsin-duplicate"
+    keep_alive = 60.0
+    """Seconds for which a connection stays open without a request."""
 
     def __init__(self) -> None:
         self.token = ""
@@ -375,17 +377,97 @@ class Chunked(Good):
         return Reply(raw=head.encode() + b"2\r\nok\r\n0\r\n\r\n")
 
 
+class Throttles(Good):
+    """Takes no more than two deliveries in a tenth of a second, and asks to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = list[float]()
+
+    async def handle(self, request: Request) -> Reply:
+        if request.method != "GET":
+            now = time()
+            self.times = [each for each in self.times if now - each < 0.1]
+            if len(self.times) >= 2:
+                return Reply(429, headers={"retry-after": "1"})
+            self.times.append(now)
+        return await super().handle(request)
+
+
+class ThrottlesCounts(Silent):
+    def shown(self, request: Request) -> Reply:
+        self.asked = getattr(self, "asked", 0) + 1
+        return Reply(429) if self.asked > 3 else super().shown(request)
+
+
+class ThrottlesAndVerifiesNothing(Throttles):
+    def verifies(self, request: Request) -> bool:
+        return True
+
+
+class ProxyWithWrongClock(Good):
+    """Its answers have the time of a proxy."""
+
+    wrong = -100.0
+
+    async def handle(self, request: Request) -> Reply:
+        reply = await super().handle(request)
+        reply.headers["date"] = formatdate(time() + self.wrong, usegmt=True)
+        return reply
+
+
+class ProxyWithVeryWrongClock(ProxyWithWrongClock):
+    wrong = 3_600.0
+
+
+class AcceptsAndIgnores(Silent):
+    """Answers 200 to what it does not trust, and does not work on it."""
+
+    async def handle(self, request: Request) -> Reply:
+        reply = await super().handle(request)
+        return Reply() if reply.status == 401 else reply
+
+
+class FailsByChance(Good):
+    """A proxy before it fails at one of the deliveries."""
+
+    at = "spaced"
+
+    async def handle(self, request: Request) -> Reply:
+        if request.headers.get("webhook-id", "").endswith(f":{self.at}"):
+            return Reply(502)
+        return await super().handle(request)
+
+
+class FailsByChanceInRotation(FailsByChance):
+    at = "right first"
+
+
+class BadRequestWithoutSignature(Good):
+    async def handle(self, request: Request) -> Reply:
+        if request.method != "GET" and "webhook-signature" not in request.headers:
+            return Reply(400)
+        return await super().handle(request)
+
+
+class ShortKeepAlive(Good):
+    """Closes a connection that was not used for a while, as servers do."""
+
+    keep_alive = 0.9
+
+
 async def _serve(receiver: Good, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     receiver.connections += 1
     served = 0
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(contextlib.suppress(asyncio.IncompleteReadError, OSError, ssl.SSLError, Hangup))
+        stack.enter_context(contextlib.suppress(asyncio.IncompleteReadError, TimeoutError, OSError, ssl.SSLError, Hangup))
         if hasattr(receiver, "alone"):
             if receiver.alone is True:
                 receiver.alone = asyncio.Lock()
             await stack.enter_async_context(receiver.alone)
         while True:
-            head = await reader.readuntil(b"\r\n\r\n")
+            async with asyncio.timeout(receiver.keep_alive):
+                head = await reader.readuntil(b"\r\n\r\n")
             line, *fields = head[:-4].decode("latin-1").split("\r\n")
             headers = {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in fields)}
             method, path, _ = line.split(" ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
@@ -87,6 +88,11 @@ PLANTED: dict[type[Good], dict[str, str]] = {
     receivers.ShortIds: {"headers": "bad"},
     receivers.SmallHeaders: {"headers": "look"},
     receivers.WrongClock: {"clock": "bad", "delivery": "look"},
+    receivers.ProxyWithWrongClock: {"clock": "bad"},
+    receivers.ProxyWithVeryWrongClock: {"clock": "look"},
+    receivers.FailsByChance: {"bytes": "bad"},
+    receivers.FailsByChanceInRotation: {"rotation": "bad"},
+    receivers.BadRequestWithoutSignature: {},
 }
 
 
@@ -104,6 +110,8 @@ WITH_A_COUNT: dict[type[Good], dict[str, str]] = {
     receivers.WorksBeforeVerifying: {"signature": "bad"},
     receivers.WrongCount: {**BLIND, "effect": "bad"},
     receivers.NoCount: {**BLIND, "count": "bad"},
+    receivers.AcceptsAndIgnores: {"signature": "look"},
+    receivers.ThrottlesCounts: {**BLIND, "count": "look"},
 }
 
 
@@ -149,3 +157,33 @@ def test_endless_answers_are_left_after_a_second_and_named() -> None:
 def test_answer_before_the_body_is_found() -> None:
     lines = check(receivers.AnswersBeforeBody(), checks=[Check.SLOW])
     assert results(lines) == {"slow": "bad", "connections": "look"}
+
+
+def test_failure_by_chance_is_not_taken_for_a_wrong_signature() -> None:
+    assert "fails" in check(receivers.FailsByChance(), checks=[Check.BYTES])["bytes"].means
+
+
+def test_checks_say_nothing_where_the_endpoint_limits_the_rate_and_nothing_is_red() -> None:
+    lines = check(receivers.Throttles())
+    assert lines["rate"].result == "look" and "429" in lines["rate"].found
+    found = results(lines)
+    assert set(found.values()) == {"look", "unseen"} and {"signature", "bytes", "rotation"} <= set(found)
+    slow = replace(PLAN, rate=15.0)
+    assert results(check(receivers.Throttles(), slow, checks=[Check.SIGNATURE, Check.BYTES])) == {}
+
+
+def test_certain_fault_is_found_though_the_endpoint_limits_the_rate() -> None:
+    receiver = receivers.ThrottlesAndVerifiesNothing()
+    assert results(check(receiver, replace(PLAN, rate=15.0), checks=[Check.SIGNATURE]))["signature"] == "bad"
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_waits_for_its_turn_are_no_time_of_the_receiver(counted: bool) -> None:
+    # A wait for the turn is longer than half of the time limit.
+    plan = replace(PLAN, timeout=2.0, grace=8.0, rate=0.8)
+    assert results(check(Good(), plan, counted=counted, checks=[])) == {}
+
+
+def test_connection_that_is_closed_while_it_waits_for_its_turn_is_no_failed_delivery() -> None:
+    lines = check(receivers.ShortKeepAlive(), replace(PLAN, rate=0.8), checks=[])
+    assert results(lines) == {"connections": "look"} and "closed within" in lines["connections"].found
