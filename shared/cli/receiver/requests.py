@@ -66,7 +66,7 @@ class Requests:
 
     def id_of(self, name: str, *, longest: bool = False) -> str:
         """Return the id of the event of a step."""
-        id = f"check:{self._seed}:{name}"
+        id = f"check:{self._seed}:{name.replace(' ', '-')}"
         return f"{id}:{'~id@' * LONGEST_ID}"[:LONGEST_ID] if longest else id
 
     def post(
