@@ -18,23 +18,22 @@ from ..delivery.channels import Sender, close_senders, open_senders
 from ..engine.async_runner import AsyncRunner
 from ..engine.stored_forms import StoredForms, newer_forms
 from ..ops.export.service import Outlet, all_there
-from ..scheduler.mirror.pair import MirrorPair, MirrorTimeouts
-from ..scheduler.protocol.mirroring import Side
 from ..scheduler.service import Scheduler
 from ..storage import Storage, open_storage
 from ..storage.ports import Message
 from ..tenants.store import OtherJobs, TenantDirectory
 from ..web.arrivals import Arrivals
-from .lazy_owners import LazyOwners
-from .poison import PoisonQueues, PoisonSide
 from .ports import Ports
 from .services import Services
 from .start import prepare
 from .timers import Timers
 
 if TYPE_CHECKING:
+    from ..leases.service.owner_lookup import OwnerLookup
     from ..ops.verification.watch import TraceWatch
     from ..scheduler.ingest.limit_notices import LimitNotices
+    from ..scheduler.mirror.pair import MirrorPair
+    from ..scheduler.protocol.mirroring import Side
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +74,18 @@ class Application(Services):
         )
         self.arrivals = Arrivals(clock, storage.server_times, ports.entropy(6).hex())
         self.runner = AsyncRunner(self.home, clock)
-        owners = LazyOwners(self.runner, clock)
+
+        def owners() -> OwnerLookup:
+            from ..leases.service.owner_lookup import OwnerLookup
+
+            return OwnerLookup(self.runner, clock)
+
         self.scheduler = Scheduler(
             settings, storage, clock, ports.ids, self.directory, senders, self.arrivals, pair, side, ports.process, owners, self.forms
         )
-        self.poison = PoisonQueues(PoisonSide(storage.queues, self.scheduler))
+        self.queue_sides = [(storage.queues, self.scheduler)]
         if second is not None:
-            self.poison.join(second.poison)
+            self.queue_sides = second.queue_sides = [*self.queue_sides, *second.queue_sides]
         self.on_failover: Callable[[Side], Awaitable[None]] | None = None
         if second is not None and pair is not None:
             # As `MirrorPair.wait` has it, only a take-over waits.
@@ -100,7 +104,7 @@ class Application(Services):
         def stretch() -> float:
             return pressure.stretch if pressure is not None else 1.0
 
-        jobs, watch = timer_jobs(self, self.poison), self.scheduler.watch_ticks
+        jobs, watch = timer_jobs(self), self.scheduler.watch_ticks
         wakes = self.scheduler.wakes if self.scheduler.wakes.on else None
         return Timers(self.storage, self.clock, jobs, under_way, watch, stretch, self.forms, wakes)
 
@@ -237,12 +241,7 @@ class Application(Services):
         sides = self._sides()
         try:
             for app in sides:
-                await app.scheduler.express.close()
-                await app.scheduler.firing.close()
-                await app.scheduler.notices.close()
-                await app.scheduler.writer.announcer.close()
-                await app.scheduler.end_notes.close()
-                await app.scheduler.wakes.ticks.close()
+                await app.scheduler.close()
                 for each in ("watch", "failover", "kafka"):
                     if (service := app.made(each)) is not None:
                         await service.close()
@@ -273,6 +272,8 @@ def build(settings: Settings, ports: Ports) -> Application:
     storage = ports.storage
     if storage.second is None:
         return Application(settings, ports, storage)
+    from ..scheduler.mirror.pair import MirrorPair, MirrorTimeouts
+
     waits = MirrorTimeouts(settings.mirror_stop_seconds, round(settings.mirror_take_seconds * 1000))
     pair = MirrorPair(storage.tables, ports.clock, waits)
     return Application(settings, ports, storage, pair, Application(settings, ports, storage.second, pair))

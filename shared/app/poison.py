@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from ..core.clock import Millis
 from ..core.errors import Problem, StorageError
@@ -20,31 +21,21 @@ ROUNDS: Final = 32
 """Most times that one run asks a queue for messages: 32 at a time."""
 
 
-class PoisonSide(NamedTuple):
-    """An account whose poison queues are drained: its queues, and the scheduler that works on it."""
-
-    queues: Queues
-    scheduler: Scheduler
-
-
 class PoisonQueues:
     """Drains the poison queues of an account, or of both accounts of a mirrored pair. One per process and account."""
 
-    def __init__(self, side: PoisonSide) -> None:
-        self._sides = [side]
-
-    def join(self, other: PoisonQueues) -> None:
-        """Let both drain the queues of both accounts: the host listens to them, whichever serves."""
-        self._sides = other._sides = [*self._sides, *other._sides]
+    def __init__(self, sides: Sequence[tuple[Queues, Scheduler]]) -> None:
+        """sides: the queues of each account whose poison queues are drained, with the scheduler that works on it."""
+        self._sides = sides
 
     async def drain(self, now: Millis) -> Counter[str]:
         """Take what is in the queues; return the counts `taken` and `failed`. Raises `StorageError` if no account answers."""
         counts: Counter[str] = Counter()
         unread: list[StorageError] = []
-        for side in self._sides:
+        for queues, scheduler in self._sides:
             try:
                 for queue, act in (*POISON_ACTS, (f"{QUEUE_SWEEPS}-poison", _drop)):
-                    await self._drain(side, queue, act, counts)
+                    await self._drain(queues, scheduler, queue, act, counts)
             except StorageError as error:
                 log.debug("A poison queue could not be read: %s", error, extra={"action": "poison_unread"})
                 unread.append(error)
@@ -52,13 +43,13 @@ class PoisonQueues:
             raise unread[0]
         return counts
 
-    async def _drain(self, side: PoisonSide, queue: str, act: Act, counts: Counter[str]) -> None:
+    async def _drain(self, queues: Queues, scheduler: Scheduler, queue: str, act: Act, counts: Counter[str]) -> None:
         for _ in range(ROUNDS):
-            messages = await side.queues.receive(queue, lease=POISON_RETRY_DELAY)
+            messages = await queues.receive(queue, lease=POISON_RETRY_DELAY)
             for message in messages:
                 try:
-                    await act(side.scheduler, message, True)
-                    await side.queues.delete(queue, message)
+                    await act(scheduler, message, True)
+                    await queues.delete(queue, message)
                     counts["taken"] += 1
                 except Exception as error:
                     # It stays, and is visible again for the next run.

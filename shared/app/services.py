@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from ..core.clock import Clock, Millis
 from ..core.settings import Settings
 from ..engine.async_runner import AsyncRunner
-from ..engine.row_pace import RowPace
 from ..engine.stored_forms import StoredForms
 from ..scheduler.queue_functions import QUEUE_FUNCTIONS, SECOND
 from ..scheduler.service import Scheduler
 from ..storage import Storage
-from ..storage.ports import Tables
+from ..storage.ports import Queues, Tables
 from ..tenants.store import TenantDirectory
 from .ports import Ports
 from .timers import KAFKA_PERIODS, PERIODS, SOON_FUNCTION
@@ -26,6 +25,7 @@ from .timers import KAFKA_PERIODS, PERIODS, SOON_FUNCTION
 if TYPE_CHECKING:
     from ..checkpoints.service.service import CheckpointService
     from ..checkpoints.turns import PendingImpact
+    from ..engine.row_pace import RowPace
     from ..extras.bigben.routes import BigBenServices
     from ..extras.kafka_source.ingest import KafkaIngest
     from ..extras.kafka_source.sources import KafkaSource
@@ -79,6 +79,8 @@ class Services:
     began: Millis
     began_monotonic: float
     """The start of the application, by both clocks."""
+    queue_sides: list[tuple[Queues, Scheduler]]
+    """The accounts whose queues the host listens to, whichever serves, each with the scheduler that works on it."""
     on_failover: Callable[[Side], Awaitable[None]] | None
     """Called with the side that serves after a failover."""
     leaving: bool
@@ -153,6 +155,8 @@ class Services:
 
     @cached_property
     def _pace(self) -> RowPace:
+        from ..engine.row_pace import RowPace
+
         return RowPace(self.clock)
 
     @cached_property

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..core.clock import Millis
 from ..engine.queries import load_rows
 from ..ops.export.service import MetricsPublisher
-from ..scheduler.bulk import JOB as BULK_JOBS
-from ..scheduler.queries.totals import Totals
 from ..scheduler.service import Scheduler
-from ..storage.names import TENANTS
+from ..storage.names import BULK_JOBS, TENANTS
 from ..storage.ports import RowQuery, Tables
 from ..tenants.rows import PK_TENANTS
 from ..tenants.store import TenantDirectory
-from .poison import PoisonQueues
 from .services import Services
 from .timers import Counts, Job
 from .warming import SWEPT, import_in_steps
+
+if TYPE_CHECKING:
+    from ..scheduler.queries.totals import Totals
 
 
 class Retention:
@@ -45,7 +46,7 @@ class Retention:
         return [row.rk for row in await load_rows(self._tables, RowQuery(TENANTS, PK_TENANTS, "", "~", select=("deleting",)))]
 
 
-def timer_jobs(app: Services, poison: PoisonQueues) -> Mapping[str, Sequence[tuple[str, Job]]]:
+def timer_jobs(app: Services) -> Mapping[str, Sequence[tuple[str, Job]]]:
     """Return the named parts of each job. The service of a part is imported and made when the part runs first."""
     scheduler, making = app.scheduler, asyncio.Lock()
 
@@ -69,6 +70,11 @@ def timer_jobs(app: Services, poison: PoisonQueues) -> Mapping[str, Sequence[tup
     def retention() -> Retention:
         return Retention(app.storage.tables, app.directory, scheduler, app.metrics.totals)
 
+    async def drain(now: Millis) -> Mapping[str, int]:
+        from .poison import PoisonQueues
+
+        return await PoisonQueues(app.queue_sides).drain(now)
+
     publisher: list[MetricsPublisher] = []
 
     async def telemetry(now: Millis) -> Mapping[str, int]:
@@ -78,12 +84,12 @@ def timer_jobs(app: Services, poison: PoisonQueues) -> Mapping[str, Sequence[tup
 
     jobs: dict[str, list[tuple[str, Job]]] = {
         "scheduler_scan": [
-            ("dispatch", by_event_clock(scheduler.looks.dispatch)),
+            ("dispatch", by_event_clock(lambda now: scheduler.looks.dispatch(now))),
             ("recurring", by_event_clock(lambda now: scheduler.recurring.chain.sweep(now))),
-            ("state rows", scheduler.state_pass.run_once),
-            ("notices", scheduler.notices.sweep),
-            ("label rows", scheduler.label_index.run_once),
-            ("poison queues", poison.drain),
+            ("state rows", lambda now: scheduler.state_pass.run_once(now)),
+            ("notices", lambda now: scheduler.notices.sweep(now)),
+            ("label rows", lambda now: scheduler.label_index.run_once(now)),
+            ("poison queues", drain),
         ],
         BULK_JOBS: [("jobs", lambda now: scheduler.bulk.run_once(now))],
         "lease_scan": [
@@ -102,7 +108,7 @@ def timer_jobs(app: Services, poison: PoisonQueues) -> Mapping[str, Sequence[tup
             ("rejects", of("metrics", lambda now: retention().rejects(now))),
             ("audit", of("audit", lambda now: app.audit.retain(now))),
             ("ordering keys", by_event_clock(lambda now: scheduler.key_tidying.run_once(now))),
-            ("notes of ends", scheduler.end_notes.tidy),
+            ("notes of ends", lambda now: scheduler.end_notes.tidy(now)),
             ("recurring", by_event_clock(lambda now: scheduler.recurring.chain.retain(now))),
             ("calendars", by_event_clock(lambda now: scheduler.recurring.calendars.follow_all(now))),
             ("leases", of("watch", lambda now: app.watch.retain(now))),

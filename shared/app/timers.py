@@ -17,13 +17,12 @@ import orjson
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError, TocsinError
 from ..engine.stored_forms import TICK_FORMS, StoredForms
-from ..scheduler.bulk import JOB as BULK_JOBS
 from ..scheduler.timings import SILENCE
 from ..scheduler.wakes.rules import LOOKED_OLD
 from ..scheduler.wakes.service import Wakes
 from ..scheduler.wakes.ticks import ASKED_EVERY, SILENT_FROM, SWEEP_ROW
 from ..storage import Storage
-from ..storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
+from ..storage.names import BULK_JOBS, PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from ..storage.ports import Merge, Props, Row, RowQuery, Upsert
 
 log = logging.getLogger(__name__)

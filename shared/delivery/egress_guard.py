@@ -13,14 +13,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import TYPE_CHECKING
 
 from aiohappyeyeballs import AddrInfoType
-from yarl import URL
 
 from ..core.errors import UnsafeSettings
 from ..core.http1.pool import AddressRefused, addr_info
+from ..core.web_urls import HostOfUrl
 from .listed_tenants import TenantIdentity
 from .name_lookups import ResolveHost, system_lookup
+
+if TYPE_CHECKING:
+    from yarl import URL
 
 type ResolvedAddress = IPv4Address | IPv6Address
 
@@ -130,7 +134,7 @@ class Egress:
         """Return True if deliveries of this tenant to this Service Bus namespace use the app's identity."""
         return any((each, host.lower()) in self._grants for each in ("", *tenant.listed))
 
-    def problem(self, url: URL) -> str | None:
+    def problem(self, url: HostOfUrl) -> str | None:
         """Return the reason why a channel with this URL can never be reached, or None. Pure, nothing is resolved."""
         host = url.raw_host
         if url.scheme not in ("http", "https"):
@@ -210,6 +214,8 @@ def is_azure(url: URL) -> bool:
 
 def grid_problem(endpoint: str, egress: Egress) -> str | None:
     """Return the reason why an Event Grid channel with this endpoint can never deliver, or None."""
+    from yarl import URL
+
     try:
         url = URL(endpoint)
     except ValueError:

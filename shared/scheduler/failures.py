@@ -14,7 +14,6 @@ from ..core.clock import Millis
 from ..core.readable import readable_duration
 from ..delivery.channels.ports import Verdict
 from ..delivery.channels.rules import MAX_RETRY_AFTER
-from ..delivery.fleet_owners.rules import stale_pause, unreached_pause
 from ..storage.ports import Props
 from . import rules
 from .attempt_history import ERROR_LENGTH, with_attempt, with_note
@@ -28,6 +27,8 @@ UNREACHED: Final = "unreached"
 
 def stale_answer(props: Mapping[str, Any], verdict: Verdict, fired: Millis, now: Millis) -> rules.RowOutcome | None:
     """Return the outcome of an attempt with a stale answer; None if it counts as a failed attempt."""
+    from ..delivery.fleet_owners.rules import stale_pause
+
     count = int(props.get(STALE, 0)) + 1
     pause = stale_pause(count)
     if pause is None:
@@ -38,6 +39,8 @@ def stale_answer(props: Mapping[str, Any], verdict: Verdict, fired: Millis, now:
 
 def unreached_owner(props: Mapping[str, Any], failover: Millis, verdict: Verdict, fired: Millis, now: Millis) -> rules.RowOutcome | None:
     """Return the outcome of an attempt that did not reach the owner of the partition; None if it counts as a failed attempt."""
+    from ..delivery.fleet_owners.rules import unreached_pause
+
     since = int(props.get(UNREACHED, 0)) or now
     pause = unreached_pause(since, failover, now)
     if pause is None:

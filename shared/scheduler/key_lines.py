@@ -1,11 +1,14 @@
-"""The lines of ordering keys and schedules, as one process uses them: tickets of new and moved events, and the owners that wait here."""
+"""The lines of ordering keys and schedules, as one process uses them: tickets of new and moved events, and the owners that wait here.
+
+The steps of a line are imported with the first event that stands in one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..core.clock import Clock, Millis, to_text
 from ..core.errors import StorageError
@@ -19,9 +22,11 @@ from .key_rules import NOT_BUSY, Asker, BusySpan, KeyLine, busy_span, grant, lin
 from .keys import Address, shard_tenant
 from .overlap import ONE_BY_ONE, OVERLAP, has_line, overlap_of
 from .protocol.dispatch import ShardMessage, send
-from .protocol.key_turns import TurnAnswer, end_ticket, exchange, forget_skips, line_up, read_line
 from .rules import due_at, may_change
 from .shard.gate import parse_gate, read_gate
+
+if TYPE_CHECKING:
+    from .protocol.key_turns import TurnAnswer
 
 log = logging.getLogger(__name__)
 IN_FLIGHT = 32
@@ -79,7 +84,10 @@ class KeyLines:
             await turns.spend()
             if has_line(props) and props["channel"] and (limits := await self.limits(tenant, props)) and limits.ordered:
                 lines.setdefault(line_of_event(tenant, props), {})[ticket_of(props, limits)] = place
-        await asyncio.gather(*(self._limited(line_up(line, tickets)) for line, tickets in lines.items()))
+        if lines:
+            from .protocol.key_turns import line_up
+
+            await asyncio.gather(*(self._limited(line_up(line, tickets)) for line, tickets in lines.items()))
 
     async def _limited[T](self, steps: Any) -> T:
         async with self._in_flight:
@@ -105,6 +113,8 @@ class KeyLines:
         """Remove the ticket of an event that was cancelled, or has moved, and wake the next. row: as it was before."""
         if not has_line(row.props):
             return
+        from .protocol.key_turns import end_ticket
+
         tenant, now = shard_tenant(row.pk), self._clock.now()
         try:
             limits = await self.limits(tenant, row.props)
@@ -117,6 +127,8 @@ class KeyLines:
 
     async def ask(self, question: TurnQuestion) -> TurnAnswer:
         """End and ask for turns; wake the owners of events that get theirs. Raises `StorageError`."""
+        from .protocol.key_turns import exchange
+
         line, asker, limits, wanted, held, ended, skippable, skipped, busy = question
         more: dict[str, Any] = {"skippable": skippable, "skipped": skipped, "busy": busy}
         steps = exchange(line, asker, limits, self._clock.now(), wanted=wanted, held=held, ended=ended, **more)
@@ -148,6 +160,8 @@ class KeyLines:
 
     async def waits(self, row: Row) -> Props | None:
         """Return how a due event that is not claimed waits in its line; None if it does not. Raises `StorageError`."""
+        from .protocol.key_turns import read_line
+
         tenant = shard_tenant(row.pk)
         limits = await self.limits(tenant, row.props)
         if limits is None:
@@ -167,11 +181,15 @@ class KeyLines:
 
     async def skipped(self, tenant: str, schedule: str) -> SkipFigures:
         """Return the figures of a schedule that skips. Raises `StorageError`."""
+        from .protocol.key_turns import read_line
+
         state = (await self._runner.run(read_line(line_of_schedule(tenant, schedule)))).state
         return SkipFigures(state.skips, state.last_skip)
 
     async def forget_skips(self, tenant: str, schedule: str) -> None:
         """Reset the figures of a deleted schedule, so that a new one of its name does not show them."""
+        from .protocol.key_turns import forget_skips
+
         try:
             await self._runner.run(forget_skips(line_of_schedule(tenant, schedule)))
         except StorageError as error:

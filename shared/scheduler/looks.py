@@ -36,17 +36,18 @@ class Looks:
         wakes: Wakes,
         runner: AsyncRunner,
         clock: Clock,
+        started: Millis,
         counters: Counter[str],
         serves: Callable[[], Awaitable[bool]],
         chain: Callable[[Millis], Awaitable[Mapping[str, int]]],
         chance: Callable[[], float],
     ) -> None:
-        """serves: returns True if this account's scheduler serves now. chain: makes the next occurrences of schedules. chance: returns a
-        random number in [0, 1)."""
+        """started: time at which this process began. serves: returns True if this account's scheduler serves now. chain: makes the next
+        occurrences of schedules. chance: returns a random number in [0, 1)."""
         self._chance = chance
         self._sweeps, self._wakes, self._runner, self._clock = sweeps, wakes, runner, clock
         self._counters, self._serves, self._chain = counters, serves, chain
-        self._started = clock.now()
+        self._started = started
         self._unstored = Plan()
         """The plan of the last look, if it could not be stored: otherwise each look would send its wakes again, and they would multiply."""
         self._turn = asyncio.Lock()

@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.clock import Clock, Millis
 from ..core.ids import Ids
 from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
 from ..delivery.channels.ports import Sender
-from ..delivery.fleet_owners.model import FindOwner, NoFleets
-from ..delivery.fleet_owners.routing import OwnerRouting
 from ..delivery.flow.rate_limiter import RateLimiter
 from ..delivery.flow.service import Flow
 from ..delivery.notices import NoticeKind
@@ -26,45 +24,47 @@ from ..storage import Storage
 from ..storage.ports import Props, Row
 from ..tenants.store import TenantDirectory
 from ..web.arrivals import Arrivals
-from .end_notes import EndNotes
 from .event_clock import EventClock
 from .firing.dispatch import Firing
-from .firing.express import Express
-from .ingest.writer import Writer
 from .key_lines import KeyLines
 from .keys import MIRRORED, place_of
-from .label_index import LabelIndex
-from .looks import Looks
-from .mirror.pair import Mirror, MirrorPair
-from .outcomes.notices import Notices
-from .protocol.mirroring import FIRST, SECOND, Side
 from .recovery import ShardRecovery
-from .shard.queued_ids import QueuedIds
 from .shard_services import ShardServices
-from .state_pass import StatePass
-from .sweeps import Sweeps
 from .wakes.protocol import parse_wake
 from .wakes.service import Wakes
 
 if TYPE_CHECKING:
+    from ..delivery.fleet_owners.model import FindOwner
+    from ..delivery.fleet_owners.routing import OwnerRouting
     from .bulk.service import BulkJobs
     from .changes.collapsing import Collapsing
     from .changes.ended_ids import EndedIds
     from .changes.verbs import Changes
+    from .end_notes import EndNotes
     from .fanouts.service import Fanouts
+    from .firing.express import Express
     from .ingest.admission import Ingest
     from .ingest.limit_notices import LimitNotices
     from .ingest.outbox import Outbox
     from .ingest.queue_consumer import Intake
     from .ingest.rejects import Rejects
+    from .ingest.writer import Writer
     from .key_tidying import KeyTidying
+    from .label_index import LabelIndex
     from .long_work.service import LongWorkCalls
+    from .looks import Looks
+    from .mirror.pair import Mirror, MirrorPair
     from .outcomes.callback_writer import CallbackWriter
+    from .outcomes.notices import Notices
+    from .protocol.mirroring import Side
     from .queries.list_turns import ListTurns
     from .queries.lookup import EventLookup
     from .queries.stats import TenantStats
     from .queries.views import EventViews
     from .recurring.service import Recurring
+    from .shard.queued_ids import QueuedIds
+    from .state_pass import StatePass
+    from .sweeps import Sweeps
 
 
 log = logging.getLogger(__name__)
@@ -85,14 +85,14 @@ class Scheduler:
         pair: MirrorPair | None = None,
         side: Side = "first",
         process: ProcessIdentity | None = None,
-        find_owner: FindOwner | None = None,
+        find_owner: Callable[[], FindOwner] | None = None,
         forms: StoredForms | None = None,
     ) -> None:
         """arrivals: numbers the requests of this process.
 
         pair: the pair of mirrored accounts, if there is one; `side` is then the account that this scheduler works on.
 
-        process: names this process in the gates that it holds. find_owner: finds the owners of partitions, for fleet channels. forms: the
+        process: names this process in the gates that it holds. find_owner: returns what finds the owners of partitions. forms: the
         number of the stored forms; by default it is not read.
         """
         self.counters: Counter[str] = Counter()
@@ -101,20 +101,22 @@ class Scheduler:
         tables = storage.tables
         self._settings, self._tables, self._queues, self._ids, self._arrivals = settings, tables, storage.queues, ids, arrivals
         self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True, chance=ids.chance)
-        self._queued_ids = queued_ids = QueuedIds(settings.master_key)
-        self.state_pass = StatePass(self.runner, tables, clock, storage.places)
-        self.label_index = LabelIndex(self.runner, tables, clock, directory.declared, storage.places)
-        self._side, self._pair, self._places, self._forms = side, pair, storage.places, forms
+        self._side, self._pair, self._forms = side, pair, forms
+        self._places, self._fresh, self._pressure = storage.places, storage.fresh, storage.pressure
+        self._began, self._leaving = clock.now(), False
 
         # Owners need the writer, and the writer's express delivery needs owners; notices need the writer too.
         async def notify(tenant: str, kind: NoticeKind, subject: str, detail: str = "", count: int = 1) -> None:
             await self.notices(tenant, kind, subject, detail, count)
 
+        async def searchable(tenant: str) -> Collection[str]:
+            return await self.label_index.searchable(tenant)
+
         self.wakes = Wakes(self.runner, clock, settings.wakes, self.serves)
         self._notify = notify
         self.lines = KeyLines(self.runner, directory, clock, notify)
-        self._owners = owners = OwnerRouting(find_owner or NoFleets(), clock)
-        self._mirror = mirror = Mirror(side, pair, self.runner, clock) if pair is not None else None
+        self._find_owner = find_owner
+        self._mirror = mirror = self._mirror_of(pair)
 
         self.serving: Callable[[], Awaitable[Scheduler]] | None = None
         """Gives the scheduler of the side that serves now; None without a pair."""
@@ -133,27 +135,26 @@ class Scheduler:
             ids=ids,
             settings=settings,
             counters=self.counters,
-            searchable=self.label_index.searchable,
+            searchable=searchable,
             lines=self.lines,
             wakes=self.wakes,
             mirror=mirror,
             directory=directory,
             notify=notify,
         )
-        self.firing = Firing(services, senders, self.flow, tell, owners, process)
-        self.express = Express(self.firing, self.runner, clock, ids, settings, self.flow, storage.fresh)
-        # On the second account of a pair all events are mirrored, and these need a writer that copies them.
-        express = self.express.store if settings.express_events and side == "first" else None
-        self.writer = Writer(services, storage.fresh, express)
-        self.notices = Notices(self.runner, tables, clock, directory, self.writer, queued_ids)
-        self.end_notes = EndNotes(self.runner, tables, clock, storage.places)
-        self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror, storage.pressure)
-
-        async def chain(now: Millis) -> Counter[str]:
-            return await self.recurring.chain.sweep(now)
-
-        self.looks = Looks(self.sweeps, self.wakes, self.runner, clock, self.counters, self.serves, chain, ids.chance)
+        self.firing = Firing(services, senders, self.flow, tell, lambda: self._owners, process)
         self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, process)
+
+    def _mirror_of(self, pair: MirrorPair | None) -> Mirror | None:
+        if pair is None:
+            return None
+        from .mirror.pair import Mirror
+
+        return Mirror(self._side, pair, self.runner, self.clock)
+
+    def made(self, name: str) -> Any:
+        """Return a part if it has been used; None otherwise."""
+        return self.__dict__.get(name)
 
     async def serves(self) -> bool:
         """Return True if this scheduler serves now: always, without a mirrored pair."""
@@ -175,7 +176,42 @@ class Scheduler:
             # The sweep that takes it looks itself, and sends the wakes that are missing.
             log.info("A wake failed repeatedly", extra={"action": "wake_poisoned"})
 
+    @cached_property
+    def _owners(self) -> OwnerRouting:
+        from ..delivery.fleet_owners.model import NoFleets
+        from ..delivery.fleet_owners.routing import OwnerRouting
+
+        return OwnerRouting(self._find_owner() if self._find_owner is not None else NoFleets(), self.clock)
+
     # Accepting events
+
+    @cached_property
+    def _queued_ids(self) -> QueuedIds:
+        from .shard.queued_ids import QueuedIds
+
+        return QueuedIds(self._settings.master_key)
+
+    @cached_property
+    def express(self) -> Express:
+        """Delivers events that are due now in the process that stores them."""
+        from .firing.express import Express
+
+        made = Express(self.firing, self.runner, self.clock, self._ids, self._settings, self.flow, self._fresh)
+        if self._leaving:
+            made.leave()
+        return made
+
+    @cached_property
+    def writer(self) -> Writer:
+        """Stores events."""
+        from .ingest.writer import Writer
+
+        # On the second account of a pair all events are mirrored, and these need a writer that copies them.
+        express = self.express.store if self._settings.express_events and self._side == "first" else None
+        made = Writer(self._services, self._fresh, express)
+        if self._leaving:
+            made.leave()
+        return made
 
     @cached_property
     def _parcels(self) -> bytes:
@@ -222,17 +258,70 @@ class Scheduler:
         return Intake(self._services, self.ingest, self.writer, self._outbox, self._queues, self.rejects, self._parcels)
 
     @cached_property
+    def notices(self) -> Notices:
+        """Tells tenants what happens to their events, channels, schedules and keys."""
+        from .outcomes.notices import Notices
+
+        return Notices(self.runner, self._tables, self.clock, self.directory, self.writer, self._queued_ids)
+
+    @cached_property
     def callbacks(self) -> CallbackWriter:
         """Stores the events that report how other events ended."""
         from .outcomes.callback_writer import CallbackWriter
 
         return CallbackWriter(self.writer, self.directory, self._tables, self._queued_ids, self.clock, self._notify)
 
+    # Looking after shards
+
+    @cached_property
+    def sweeps(self) -> Sweeps:
+        """Dispatches shards, and removes events whose time is over."""
+        from .sweeps import Sweeps
+
+        rate = self._settings.backlog_per_second
+        return Sweeps(self.runner, self._tables, self.clock, rate, self._places, self._mirror, self._pressure)
+
+    @cached_property
+    def looks(self) -> Looks:
+        """Looks at the index of the shards, for the sweep and for wakes."""
+        from .looks import Looks
+
+        async def chain(now: Millis) -> Counter[str]:
+            return await self.recurring.chain.sweep(now)
+
+        chance = self._ids.chance
+        return Looks(self.sweeps, self.wakes, self.runner, self.clock, self._began, self.counters, self.serves, chain, chance)
+
     # Reading and changing events
+
+    @cached_property
+    def state_pass(self) -> StatePass:
+        """Files the state rows of copied events after a failover."""
+        from .state_pass import StatePass
+
+        return StatePass(self.runner, self._tables, self.clock, self._places)
+
+    @cached_property
+    def label_index(self) -> LabelIndex:
+        """Makes events searchable by their labels."""
+        from .label_index import LabelIndex
+
+        return LabelIndex(self.runner, self._tables, self.clock, self.directory.declared, self._places)
+
+    @cached_property
+    def end_notes(self) -> EndNotes:
+        """Notes which events callers have ended."""
+        from .end_notes import EndNotes
+
+        made = EndNotes(self.runner, self._tables, self.clock, self._places)
+        if self._leaving:
+            made.leave()
+        return made
 
     @cached_property
     def lookup(self) -> EventLookup:
         """Finds events."""
+        from .protocol.mirroring import FIRST
         from .queries.lookup import CompleteRows, EventLookup
 
         clock, tables = self.clock, self._tables
@@ -244,6 +333,7 @@ class Scheduler:
     @cached_property
     def stats(self) -> TenantStats:
         """Figures of a tenant's events."""
+        from .protocol.mirroring import SECOND
         from .queries.stats import TenantStats
 
         copy, channels = SECOND if self._pair is not None and self._side == "first" else "", self.directory.channels
@@ -268,7 +358,7 @@ class Scheduler:
         """Events as callers see them."""
         from .queries.views import EventViews
 
-        return EventViews(self.directory, self.clock, self.lines, self._owners)
+        return EventViews(self.directory, self.clock, self.lines, lambda: self._owners)
 
     @cached_property
     def changes(self) -> Changes:
@@ -328,11 +418,19 @@ class Scheduler:
 
     def leave(self) -> None:
         """Let owners start nothing new and release their shards, because the process is about to end."""
-        self.express.leave()
+        self._leaving = True
         self.firing.leave()
         self.recovery.leave()
-        self.writer.announcer.leave()
-        self.end_notes.leave()
+        for part in map(self.made, ("express", "writer", "end_notes")):
+            if part is not None:
+                part.leave()
+
+    async def close(self) -> None:
+        """Release shards, and store or send what is held."""
+        made = self.made
+        for part in (made("express"), self.firing, made("notices"), made("writer"), made("end_notes"), self.wakes.ticks):
+            if part is not None:
+                await part.close()
 
     async def remains(self, tenant: str) -> bool:
         """Return True if anything is stored that a tenant of this name could look up. Raises `StorageError`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.ids import Ids
 from ..core.settings import Settings
@@ -14,8 +14,10 @@ from ..storage.ports import Tables
 from ..tenants.store import TenantDirectory
 from .event_clock import EventClock
 from .key_lines import KeyLines
-from .mirror.pair import Mirror
 from .wakes.service import Wakes
+
+if TYPE_CHECKING:
+    from .mirror.pair import Mirror
 
 
 class ShardServices(NamedTuple):

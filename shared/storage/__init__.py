@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -38,8 +38,7 @@ from .names import FIRST, HOME, MIRRORED, SECOND
 from .ports import Queues, Tables
 from .server_time import ServerTimeEstimator
 from .several import account_stamps
-from .several.tables import PROVE_FOR, AccountTables, PairTables, SpreadTables
-from .transition_trace import TracedTables, open_trace
+from .several.account_stamps import PROVE_FOR
 
 if TYPE_CHECKING:
     from ..core.settings import Settings
@@ -102,9 +101,11 @@ def open_storage(settings: Settings, clock: Clock, watch: Callable[[str], object
         for number, text in enumerate(settings.account_list, 1)
     ]
     accounts: list[Tables] = [home, *others]
-    trace = open_trace(settings.trace, clock.now, watch)
-    if trace is not None:
-        accounts = [TracedTables(tables, trace) for tables in accounts]
+    if settings.trace != "off":
+        from .transition_trace import TracedTables, open_trace
+
+        if (trace := open_trace(settings.trace, clock.now, watch)) is not None:
+            accounts = [TracedTables(tables, trace) for tables in accounts]
     second: tuple[Tables, Queues] | None = None
     if settings.mirrored:
         tables = AzureTables(Transport(account.second_from_settings("table", settings), clock), second_time)
@@ -130,6 +131,8 @@ def spread_storage(
     """
     if len(accounts) == 1 and second is None and not detached:
         return Storage(accounts[0], queues)
+    from .several.tables import AccountTables, PairTables, SpreadTables
+
     shards = {f"{number:x}": AccountTables(tables, clock, f"storage account {number}") for number, tables in enumerate(accounts)}
     new = tuple(f"{number:x}" for number in fresh) or tuple(shards)
     home = shards[HOME]
@@ -148,18 +151,15 @@ async def check(storage: Storage, detached: account_stamps.Detached = "") -> Non
 
     An account that does not answer is verified at its first use. The home account, and the second of a pair, at the next start.
     """
+    if storage.places == (HOME,) and storage.second is None:
+        await _check_stamps(storage.tables, {HOME: storage.tables}, None, detached)
+        return
+    from .several.tables import AccountTables, SpreadTables
+
     places = storage.tables.places if isinstance(storage.tables, SpreadTables) else {HOME: storage.tables}
-    home = places[HOME]
-    try:
-        async with asyncio.timeout(PROVE_FOR):
-            await account_stamps.check_list(home, places)
-            if storage.second is None:
-                await account_stamps.check_alone(home, detached)
-            elif isinstance(second := storage.second.tables, SpreadTables):
-                await account_stamps.prove_second(home, second.places[MIRRORED])
-    except (StorageError, TimeoutError) as error:
-        extra = {"action": "account_unproved"}
-        log.warning("The stamps of the storage accounts could not be read: %s", text_of(error), extra=extra)
+    second = storage.second.tables if storage.second is not None else None
+    home, there = places[HOME], second.places[MIRRORED] if isinstance(second, SpreadTables) else second
+    await _check_stamps(home, places, there, detached)
     proofs = (
         tables.prove(partial(account_stamps.prove, home, place))
         for place, tables in places.items()
@@ -168,6 +168,20 @@ async def check(storage: Storage, detached: account_stamps.Detached = "") -> Non
     for wrong in await asyncio.gather(*proofs, return_exceptions=True):
         if wrong is not None:
             raise wrong
+
+
+async def _check_stamps(home: Tables, places: Mapping[str, Tables], second: Tables | None, detached: account_stamps.Detached) -> None:
+    """Verify the stamps of the home account and of the second account of a pair. Raises `UnsafeSettings`."""
+    try:
+        async with asyncio.timeout(PROVE_FOR):
+            await account_stamps.check_list(home, places)
+            if second is None:
+                await account_stamps.check_alone(home, detached)
+            else:
+                await account_stamps.prove_second(home, second)
+    except (StorageError, TimeoutError) as error:
+        extra = {"action": "account_unproved"}
+        log.warning("The stamps of the storage accounts could not be read: %s", text_of(error), extra=extra)
 
 
 def memory_storage(clock: Clock, observer: Clock | None = None) -> Storage:

@@ -33,6 +33,8 @@ at every poll, with a warning each time; so the service creates them with the ot
 
 PK_TICKS: Final = "tick"
 """Partition of `TocsinSweeps` with one row per timer: `at`, the time of its last tick in milliseconds."""
+BULK_JOBS: Final = "bulk_jobs"
+"""The sweep's job that carries bulk jobs on, as messages of `tocsin-sweeps` name it."""
 HOME: Final = "0"
 """The place of the home account, which keeps everything that is not a shard. Other accounts' places are their numbers, in hex."""
 MIRRORED: Final = "m"

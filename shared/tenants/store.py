@@ -16,16 +16,16 @@ import math
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ..core.clock import Clock, Millis, to_text
 from ..core.errors import Problem, StorageError
 from ..core.settings import LOCAL_DEMO_KEY, Settings
 from ..delivery.channels.model import HttpChannel
 from ..delivery.channels.ports import Target
-from ..delivery.client_certificates.sources import parse_certificates
 from ..delivery.egress_guard import Egress
 from ..delivery.entra.grants import rule_faults
-from ..delivery.service_bus_grants import parse_grants
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Tables
@@ -37,9 +37,11 @@ from . import rows, rules
 from .cache import Cached
 from .change_marks import ChangeMarks
 from .channel_store import ChannelCaches, ChannelChecks, Channels
-from .keys import Keys
 from .model import KeyIn, Tenant, TenantOut
 from .rows import Home, KeyRow
+
+if TYPE_CHECKING:
+    from .keys import Keys
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +87,24 @@ class OtherJobs:
     may_write: Callable[[], bool] = lambda: True
 
 
+def _namespaces(settings: Settings) -> frozenset[tuple[str, str]]:
+    """Return the Service Bus namespaces that get tokens of the app's identity. Raises `UnsafeSettings`."""
+    if not settings.service_bus_names:
+        return frozenset()
+    from ..delivery.service_bus_grants import parse_grants
+
+    return parse_grants(settings)
+
+
+def _certificates(settings: Settings) -> Mapping[tuple[str, str], str]:
+    """Return where each client certificate is kept. Raises `UnsafeSettings`."""
+    if not settings.client_certificates:
+        return {}
+    from ..delivery.client_certificates.sources import parse_certificates
+
+    return parse_certificates(settings)
+
+
 class TenantDirectory:
     """Tenants, their keys and channels. One per process; belongs to one event loop."""
 
@@ -117,13 +137,18 @@ class TenantDirectory:
         self._uses: set[tuple[str, int]] = set()
         """Keys and days, counted from 1970, whose use is noted as far as this process knows."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy, self._marks)
-        """Keys: issue, list, revoke."""
-        egress = Egress(settings.egress_names, plain=settings.plain_http, namespaces=parse_grants(settings))
-        checks = ChannelChecks(egress, settings.own_accounts, settings.token_client_id is not None, parse_certificates(settings))
+        egress = Egress(settings.egress_names, plain=settings.plain_http, namespaces=_namespaces(settings))
+        checks = ChannelChecks(egress, settings.own_accounts, settings.token_client_id is not None, _certificates(settings))
         caches = ChannelCaches(self._marks, self._drop_target)
         self.channels = Channels(tables, clock, self.home, caches, settings.master_key, checks)
         """Channels: put, get, list, delete, rotate, pause."""
+
+    @cached_property
+    def keys(self) -> Keys:
+        """Keys: issue, list, revoke."""
+        from .keys import Keys
+
+        return Keys(self._tables, self._clock, self.home, self._keys.drop, self._entropy, self._marks)
 
     async def key(self, token: str) -> KeyRecord | None:
         """Return the record of this key, or None if there is none or it has expired. Raises `StorageError`."""

@@ -1,7 +1,7 @@
 """The head of a receiver's answer, as it is kept with its attempt: without the secrets of the channel. Pure.
 
 A receiver may send back what it was sent, for example in a page for debugging. So the channel's secrets are masked before anything is
-stored (`masks`), and a body in which they could not be found is not kept.
+stored (`masks`, imported with the first answer), and a body in which they could not be found is not kept.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
 from ...core.http1.answer import AnswerReader
-from .masks import Masks, mask
 from .model import MASK
+
+if TYPE_CHECKING:
+    from .masks import Masks
 
 KEPT_BODY = 4096
 """Bytes of a body that are kept."""
@@ -58,6 +60,8 @@ def head_of(answer: AnswerReader, masks: Masks, *, fields: bool = False) -> Answ
     """Return the head of an answer of which `READ_BODY` bytes were kept, or None if nothing of it was. fields: with its header fields."""
     if not answer.fields and not answer.kept:
         return None
+    from .masks import mask
+
     given = [(name.decode("latin-1").lower(), value.strip(b" \t")) for name, value in _FIELD.findall(answer.fields)]
     content_type = next((_first(value, 2 * _KEPT_TYPE, masks)[:_KEPT_TYPE] for name, value in given if name == "content-type"), None)
     shown = _shown_fields(given, masks) if fields else None
@@ -94,6 +98,8 @@ def _shown_fields(given: Sequence[tuple[str, bytes]], masks: Masks) -> dict[str,
 
 def _first(value: bytes, most: int, masks: Masks) -> str:
     """Return the first bytes of a field's value, masked."""
+    from .masks import mask
+
     return _text(mask(value[: max(0, most)], masks, whole=len(value) <= most))
 
 

@@ -12,11 +12,10 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiohappyeyeballs import AddrInfoType
-from multidict import CIMultiDict
-from yarl import URL
 
 from ...core import long_work, owner_header, signing
 from ...core.clock import Clock, SystemClock
@@ -24,19 +23,20 @@ from ...core.http1.answer import AnswerReader
 from ...core.http1.pool import Place
 from ...core.settings import Settings
 from ...core.version import BASE
-from ..client_certificates.sources import CertificateFault
-from ..client_certificates.store import ClientCertificates
+from ...core.web_urls import HostOfUrl, parse_url
 from ..egress_guard import Egress
-from ..entra.requests import NotSent, channel_faults, token_for
-from ..entra.tokens import EntraTokens, open_tokens
 from ..name_lookups import ResolveHost, system_lookup
 from . import cloudevents, rules
 from .answer_heads import READ_BODY, head_of
 from .event_target import BODILESS, apply_target
 from .guarded_client import GuardedClient, new_socket
-from .masks import Masks, masks_of, with_jwt, with_values
 from .model import FINAL, HttpChannel
 from .ports import OutgoingDelivery, Target, Verdict
+
+if TYPE_CHECKING:
+    from ..client_certificates.store import ClientCertificates
+    from ..entra.tokens import EntraTokens
+    from .masks import Masks
 
 USER_AGENT = f"tocsin/{BASE}"
 _MAX_PLANS = 10_000
@@ -75,7 +75,8 @@ class _Plan:
     shown: str = ""
     """The part of the URL that errors may show."""
     place: Place = _NOWHERE
-    headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
+    headers: dict[str, str] = field(default_factory=dict)
+    """Each name once, in whatever spelling."""
     head: bytes = b""
     """The request line and the headers that all deliveries share."""
     timeout: float = 0.0
@@ -88,7 +89,7 @@ class _Plan:
     """The masks of kept answers, with the signing secrets that they were made for; made with the first answer that is kept."""
 
 
-def show(url: URL) -> str:
+def show(url: HostOfUrl) -> str:
     """Return `scheme://host:port` for errors, which keys see that may not see channels. Many services keep a secret in the path."""
     host = url.raw_host or ""
     return rules.one_line(f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port}")
@@ -110,38 +111,46 @@ def problem_of(spec: HttpChannel, egress: Egress) -> str | None:
 def _make_plan(spec: HttpChannel, egress: Egress, shared: Mapping[str, str] = {}) -> _Plan:
     """Return the plan of a channel. shared: headers of all its deliveries besides its own."""
     try:
-        url = URL(spec.url, encoded=True)
+        url = parse_url(spec.url)
         shown = show(url)
     except ValueError:
         return _Plan(spec, problem="the channel's url is not valid")
     if reason := egress.problem(url):
         return _Plan(spec, problem=f"egress refused: {reason}")
     if spec.entra_audience is not None:
+        from ..entra.requests import channel_faults
+
         for pointer, detail in channel_faults(spec.entra_audience, url, spec.headers):
             return _Plan(spec, problem=rules.one_line(f"the channel's {pointer.lstrip('/')} {detail}"))
     if spec.client_certificate is not None and url.scheme != "https":
         return _Plan(spec, problem="the channel has a client certificate, which needs an https url")
-    headers: CIMultiDict[str] = CIMultiDict()
+    headers: dict[str, str] = {}
     if url.user is not None:
         pair = f"{url.user}:{url.password or ''}".encode()
         headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-        url = url.with_user(None)
     for name, value in spec.headers.items():
         if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
             return _Plan(spec, problem=f"the channel's header {rules.one_line(repr(name), 80)} is not valid")
         if not is_ours(name):
-            headers[name] = value
+            _put(headers, name, value)
     headers["user-agent"] = USER_AGENT
     headers.update(shared)
     host, port, target = url.raw_host, url.port, resource_of(spec.url)
     if host is None or port is None or not _TARGET.fullmatch(target):
         return _Plan(spec, problem="the channel's url is not valid")
-    lines = [f"POST {target} HTTP/1.1", f"host: {url.host_port_subcomponent}", *[f"{name}: {value}" for name, value in headers.items()]]
+    lines = [f"POST {target} HTTP/1.1", f"host: {url.host_header}", *[f"{name}: {value}" for name, value in headers.items()]]
     head = "\r\n".join([*lines, ""]).encode()
     place = Place(host, port, url.scheme == "https")
-    whole = f"{url.scheme}://{url.host_port_subcomponent}{target}"
+    whole = f"{url.scheme}://{url.host_header}{target}"
     final = FINAL if spec.final_statuses is None else frozenset(spec.final_statuses)
     return _Plan(spec, None, whole, shown, place, headers, head, spec.timeout / 1000, final=final)
+
+
+def _put(headers: dict[str, str], name: str, value: str) -> None:
+    """Set a header, in place of one with the same name in another spelling."""
+    for other in [each for each in headers if each.lower() == name.lower()]:
+        del headers[other]
+    headers[name] = value
 
 
 def _plan_for(plan: _Plan, delivery: OutgoingDelivery) -> _Plan:
@@ -177,9 +186,10 @@ def _aimed(plan: _Plan, event_target: str, *, has_body: bool) -> _Plan:
     if not _TARGET.fullmatch(found.resource) or (has_body and found.method == "GET"):
         return replace(plan, problem="the event's target is not valid")
     headers = plan.headers.copy()
-    headers.update(found.headers)
+    for name, value in found.headers.items():
+        _put(headers, name, value)
     added = dict(found.headers)
-    if found.method == "GET" and "cache-control" not in headers:
+    if found.method == "GET" and "cache-control" not in map(str.lower, headers):
         # A cache on the way must not answer in place of the receiver.
         headers["cache-control"] = added["cache-control"] = "no-cache"
     lines = "".join([f"{name}: {value}\r\n" for name, value in added.items()])
@@ -308,6 +318,8 @@ class _HttpExchange:
             verdict = verdict._replace(later=True)
         if not answer.fields:
             return verdict
+        from .masks import masks_of, with_jwt, with_values
+
         if plan.masks is None or plan.masks[0] != secrets:
             plan.masks = secrets, masks_of(plan.spec, secrets)
         masks = with_values(plan.masks[1], _proofs(_delivery_headers(self.target, delivery)))
@@ -338,11 +350,24 @@ class HttpSender:
         self.egress = Egress(settings.egress_names, plain=settings.plain_http)
         self._clock: Clock = clock or SystemClock()
         self._keeps_answers = settings.keep_answers
-        self._tokens = tokens or open_tokens(settings, self._clock)
+        self._tokens = tokens
+        if tokens is None and settings.token_client_id is not None:
+            from ..entra.tokens import open_tokens
+
+            self._tokens = open_tokens(settings, self._clock)
         self._client = GuardedClient(self.egress, self._clock, settings.deliver_concurrency, lookup=lookup, new_socket=new_socket, tls=tls)
-        self._certificates = certificates or ClientCertificates.from_settings(settings, self._clock)
+        self._settings = settings
+        if certificates is not None:
+            self._certificates = certificates
         self._plans: dict[tuple[str, str, str], _Plan] = {}
         """By tenant, channel and URL: a fleet channel has one for each server."""
+
+    @cached_property
+    def _certificates(self) -> ClientCertificates:
+        """The client certificates; imported with the first channel that has one."""
+        from ..client_certificates.store import ClientCertificates
+
+        return ClientCertificates.from_settings(self._settings, self._clock)
 
     async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         """Send one request. If a kept connection turns out to be closed, send a second one at once: the next attempt, with the same id."""
@@ -350,37 +375,43 @@ class HttpSender:
         if plan.problem is not None:
             return Verdict("final", None, plan.problem)
         exchange = _HttpExchange(plan, target, self._clock, self._keeps_answers, seconds=_seconds(plan, delivery))
+        fault = None
         if plan.spec.client_certificate is not None:
-            try:
-                await self._identify(exchange, plan.spec.client_certificate)
-            except (CertificateFault, TimeoutError) as error:
-                # Tried again: it may be listed, renewed or read later, and no event should die of a certificate that expired.
-                why = str(error) or f"it could not be read within {exchange.seconds:g} s"
-                return Verdict("retry", None, rules.one_line(f"{plan.shown}: client certificate {plan.spec.client_certificate}: {why}"))
-        if plan.spec.entra_audience is not None:
-            try:
-                await self._authorize(exchange, plan.spec.entra_audience)
-            except NotSent as cause:
-                return Verdict("retry", None, rules.one_line(f"{plan.shown}: {cause}"))
+            fault = await self._identify(exchange, plan.spec.client_certificate)
+        if fault is None and plan.spec.entra_audience is not None:
+            fault = await self._authorize(exchange, plan.spec.entra_audience)
+        if fault is not None:
+            # Tried again: it may be listed, renewed or read later, and no event should die of a certificate that expired.
+            return Verdict("retry", None, rules.one_line(f"{plan.shown}: {fault}"))
         return await self._client.send(exchange, delivery)
 
-    async def _authorize(self, exchange: _HttpExchange, audience: str) -> None:
-        """Give a delivery its token. The wait for it is a part of the delivery's time. Raises `NotSent`."""
+    async def _authorize(self, exchange: _HttpExchange, audience: str) -> str | None:
+        """Give a delivery its token; return the reason why there is none. The wait for it is a part of the delivery's time."""
+        from ..entra.requests import NotSent, token_for
+
         loop, seconds = asyncio.get_running_loop(), exchange.seconds
         began, place = loop.time(), (exchange.place.host, exchange.place.port)
-        exchange.bearer = await token_for(self._tokens, exchange.target.audiences, audience, place, began + seconds)
+        try:
+            exchange.bearer = await token_for(self._tokens, exchange.target.audiences, audience, place, began + seconds)
+        except NotSent as cause:
+            return str(cause)
         exchange.seconds = max(0.1, round(seconds - (loop.time() - began), 1))
+        return None
 
-    async def _identify(self, exchange: _HttpExchange, certificate: str) -> None:
-        """Give a delivery the client certificate of its tenant. The wait for it is a part of the delivery's time.
+    async def _identify(self, exchange: _HttpExchange, certificate: str) -> str | None:
+        """Give a delivery the client certificate of its tenant; return the reason why there is none. The wait for it is a part of the
+        delivery's time."""
+        from ..client_certificates.sources import CertificateFault
 
-        Raises CertificateFault, and TimeoutError at the end of that time.
-        """
         loop, seconds = asyncio.get_running_loop(), exchange.seconds
         began = loop.time()
-        async with asyncio.timeout(seconds):
-            exchange.place = exchange.place._replace(context=await self._certificates.tls(exchange.target.identity, certificate))
+        try:
+            async with asyncio.timeout(seconds):
+                exchange.place = exchange.place._replace(context=await self._certificates.tls(exchange.target.identity, certificate))
+        except (CertificateFault, TimeoutError) as error:
+            return f"client certificate {certificate}: {str(error) or f'it could not be read within {seconds:g} s'}"
         exchange.seconds = max(0.1, round(seconds - (loop.time() - began), 1))
+        return None
 
     def _plan(self, target: Target) -> _Plan:
         if not isinstance(target.spec, HttpChannel):
@@ -398,4 +429,5 @@ class HttpSender:
         if self._tokens is not None:
             await self._tokens.close()
         await self._client.close()
-        await self._certificates.close()
+        if "_certificates" in self.__dict__:
+            await self._certificates.close()

@@ -11,8 +11,11 @@ from ...web.fields.durations import Duration
 from ...web.fields.error_texts import Shaped
 from ...web.fields.types import Maybe, Strict
 from ..entra.grants import Audience
-from ..kafka.names import SERVERS, TOPIC
 
+KAFKA_SERVERS: Final = r"^[A-Za-z0-9_\[][A-Za-z0-9._:\[\]-]*:[0-9]{1,5}(?:,[A-Za-z0-9_\[][A-Za-z0-9._:\[\]-]*:[0-9]{1,5}){0,7}$"
+"""One to eight `host:port`, separated by commas."""
+KAFKA_TOPIC: Final = r"^[A-Za-z0-9._-]{1,249}$"
+"""Characters that Kafka allows in a topic's name."""
 LEAST_TIMEOUT: Millis = 100
 LONGEST_TIMEOUT: Millis = 60_000
 """Bounds of the longest time that an attempt may take."""
@@ -190,10 +193,10 @@ class KafkaChannel(_Limited):
     type: Literal["kafka"]
     servers: Annotated[
         str,
-        StringConstraints(pattern=SERVERS, max_length=1024),
+        StringConstraints(pattern=KAFKA_SERVERS, max_length=1024),
         Shaped("one to eight host:port, separated by commas, at most 1,024 characters"),
     ] = Field(examples=["name.servicebus.windows.net:9093"])
-    topic: Annotated[str, StringConstraints(pattern=TOPIC), Shaped("a topic's name: 1 to 249 of A-Z a-z 0-9 . _ -")]
+    topic: Annotated[str, StringConstraints(pattern=KAFKA_TOPIC), Shaped("a topic's name: 1 to 249 of A-Z a-z 0-9 . _ -")]
     key: (
         Annotated[
             str,

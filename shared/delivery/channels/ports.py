@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from ...core.clock import Millis
 from ..circuit_breaker import CLOSED, Breaker
 from ..entra.grants import EntraAudience
-from ..fleet_owners.model import PartitionOwner
 from ..listed_tenants import TenantIdentity
 from .answer_heads import AnswerHead
 from .content import JSON
 from .model import ChannelSpec
+
+if TYPE_CHECKING:
+    from ..fleet_owners.model import PartitionOwner
 
 
 class EndedHold(NamedTuple):

@@ -13,14 +13,16 @@ and their defaults (`Retry`).
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...core.clock import Millis
 from ...core.durations import retry_after_of
 from ...core.owner_header import STALE
-from ..fleet_owners.model import PartitionOwner
 from .model import FINAL, GONE
 from .ports import Verdict
+
+if TYPE_CHECKING:
+    from ..fleet_owners.model import PartitionOwner
 
 MAX_ERROR = 500
 """Longest error of a Verdict, in characters."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
-from yarl import URL
-
+from ...core.web_urls import HostOfUrl
 from .audiences import refusal
 from .endpoint import NoToken
 from .grants import EntraAudience, refused_target
@@ -15,11 +15,23 @@ from .tokens import EntraTokens
 NO_IDENTITY = "this service has no identity for tokens; its operator sets TOCSIN_TOKEN_CLIENT_ID"
 
 
+class UrlWithLogin(HostOfUrl, Protocol):
+    """A parsed address that may hold a user and a password."""
+
+    @property
+    def user(self) -> str | None:
+        """The user."""
+
+    @property
+    def password(self) -> str | None:
+        """The password."""
+
+
 class NotSent(Exception):
     """Raised if a delivery must not be sent, because it has no token. Its text is the cause. It may succeed later."""
 
 
-def channel_faults(audience: str, url: URL, headers: Iterable[str]) -> Iterator[tuple[str, str]]:
+def channel_faults(audience: str, url: UrlWithLogin, headers: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the reasons why a channel with this audience can never deliver, as (pointer, detail). headers: names of its own."""
     if (reason := refusal(audience)) is not None:
         yield "/entra_audience", reason
@@ -32,7 +44,7 @@ def channel_faults(audience: str, url: URL, headers: Iterable[str]) -> Iterator[
             yield f"/headers/{name}", "cannot be set beside entra_audience, which sets Authorization"
 
 
-def grant_faults(audience: str, url: URL, rules: Sequence[EntraAudience], *, has_identity: bool) -> Iterator[tuple[str, str]]:
+def grant_faults(audience: str, url: HostOfUrl, rules: Sequence[EntraAudience], *, has_identity: bool) -> Iterator[tuple[str, str]]:
     """Yield the reasons why a channel cannot be stored now, as (pointer, detail)."""
     if not has_identity:
         yield "/entra_audience", f"cannot be used: {NO_IDENTITY}"

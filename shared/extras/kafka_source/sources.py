@@ -13,8 +13,8 @@ from pydantic import ConfigDict, SecretStr, StringConstraints, TypeAdapter, Vali
 
 from ...core.errors import UnsafeSettings
 from ...core.setting_names import KAFKA_SOURCES
+from ...delivery.channels.model import KAFKA_SERVERS, KAFKA_TOPIC
 from ...delivery.kafka.connection import Login, is_azure, split
-from ...delivery.kafka.names import SERVERS, TOPIC
 from ...web.fields.types import Name, Strict
 
 
@@ -23,8 +23,8 @@ class KafkaSource(Strict):
 
     model_config = ConfigDict(hide_input_in_errors=True, frozen=True)
 
-    servers: Annotated[str, StringConstraints(pattern=SERVERS, max_length=1024)]
-    topic: Annotated[str, StringConstraints(pattern=TOPIC)]
+    servers: Annotated[str, StringConstraints(pattern=KAFKA_SERVERS, max_length=1024)]
+    topic: Annotated[str, StringConstraints(pattern=KAFKA_TOPIC)]
     tenant: Name
     uid: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")] = ""
     """The tenant's uid. Only on the emulator it may be left out, for whichever tenant has the name."""

@@ -22,7 +22,7 @@ from ...core.errors import StorageError
 from ...core.ids import Ids
 from ...engine.async_runner import AsyncRunner
 from ...engine.queries import each_row, load_rows
-from ...storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
+from ...storage.names import BULK_JOBS, PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Queues, Row, RowQuery, Tables, Upsert
 from ...web.problem import conflict, not_found, too_many
 from ..changes.verbs import Changes
@@ -30,7 +30,6 @@ from ..keys import Address
 from ..queries.lookup import INDEX, START, EventLookup, ListPosition
 from ..rows import shown_state
 from ..rules import asked_due
-from . import JOB
 from .acting import Acting, Result
 from .model import MOST_EVENTS, MOST_UNFINISHED, BulkIn
 from .rows import (
@@ -201,7 +200,7 @@ class BulkJobs:
 
     async def _call(self) -> None:
         """Have the next step made at once. Without the message, the sweep does it within a minute."""
-        text = orjson.dumps({"jobs": [JOB], "at": self._clock.now()}).decode()
+        text = orjson.dumps({"jobs": [BULK_JOBS], "at": self._clock.now()}).decode()
         try:
             await self._queues.send(QUEUE_SWEEPS, text)
         except StorageError as error:

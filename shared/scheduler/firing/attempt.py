@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
@@ -14,8 +14,6 @@ from ...delivery import circuit_breaker
 from ...delivery.channels.event_target import STORED
 from ...delivery.channels.model import FleetChannel, HttpChannel, LongWork
 from ...delivery.channels.ports import CompletionOffer, OutgoingDelivery, SecondVerdict, Target, Verdict
-from ...delivery.fleet_owners.model import PartitionOwner
-from ...delivery.fleet_owners.routing import OwnerRouting, Routed
 from ...delivery.flow.lane import Lane
 from ...delivery.flow.service import Flow
 from ...storage.ports import Props
@@ -23,7 +21,6 @@ from .. import rules
 from ..answer_rows import kept
 from ..attempt_history import ERROR_LENGTH, with_attempt
 from ..facets.long_work.rules import accepted
-from ..facets.long_work.tokens import WorkTokens, hash_of
 from ..failures import counting, failed_attempt, stale_answer, unreached_owner
 from ..keys import Address
 from ..late_reasons import Span, expected_at, with_waits
@@ -34,6 +31,11 @@ from ..shard.retries import RetryPolicy
 from ..timings import CHANNEL_UNREAD_WAIT, INTERNAL_FAILURE_WAIT, MOST_LOST_OWNERS
 from .permission import StartPermission
 from .waits import Waits
+
+if TYPE_CHECKING:
+    from ...delivery.fleet_owners.model import PartitionOwner
+    from ...delivery.fleet_owners.routing import OwnerRouting, Routed
+    from ..facets.long_work.tokens import WorkTokens
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +54,8 @@ class TenantDelivery(NamedTuple):
     """Returns the retry policy of an event row."""
     target: Callable[[str], Awaitable[Target | None]]
     """Reads a channel by name; None if it was removed."""
-    tokens: WorkTokens
-    """Makes the tokens of receivers that may complete events later."""
+    tokens: Callable[[], WorkTokens]
+    """Returns what makes the tokens of receivers that may complete events later."""
     shard: str
     """The shard of the events."""
 
@@ -82,9 +84,9 @@ class DeliveryAttempts:
         ids: Ids,
         send: SendDelivery,
         flow: Flow,
-        owners: OwnerRouting,
+        owners: Callable[[], OwnerRouting],
     ) -> None:
-        """owners: the owners of partitions, for fleet channels."""
+        """owners: returns the owners of partitions, for fleet channels."""
         self.tenant, self.permission, self.waits, self.owners = tenant, permission, waits, owners
         self._clock, self._ids, self._send, self._flow = clock, ids, send, flow
         self.waiting: set[str] = set()
@@ -104,7 +106,7 @@ class DeliveryAttempts:
         if isinstance(target.spec, FleetChannel):
             # Read before the slot: nothing waits for storage in one.
             routed = await self._routed(target, target.spec, props)
-            if not isinstance(routed, Routed):
+            if isinstance(routed, rules.RowOutcome):
                 return routed
         self.waiting.add(rk)
         lined_up, reason = self._clock.now(), lane.reason_to_wait()
@@ -148,7 +150,7 @@ class DeliveryAttempts:
                 delivery.event_target = event_target
             if isinstance(target.spec, FleetChannel):
                 routed = await self._routed(target, target.spec, props, starts=True)
-                if not isinstance(routed, Routed):
+                if isinstance(routed, rules.RowOutcome):
                     return routed
                 if not await self.permission.wait_to_start():
                     return None
@@ -182,6 +184,8 @@ class DeliveryAttempts:
             props, fired = {**props, **sends, "history": history}, verdict.sent_at
         answer = kept(verdict.answer, fired, int(props["tries"]))
         if verdict.later and (spec := long_work_of(target)) is not None and offer is not None:
+            from ..facets.long_work.tokens import hash_of
+
             token_hash = hash_of(offer.token(int(props["tries"])))
             outcome = accepted(props, spec, token_hash, began=fired, now=now, status=verdict.status, kept=answer)
             return outcome._replace(props={**sends, **outcome.props})
@@ -208,7 +212,7 @@ class DeliveryAttempts:
         if KEY not in props:
             return self._failed(props, self._clock.now(), Verdict("final", error=NO_KEY), 0)
         try:
-            routed = await self.owners.route(target.tenant, spec.fleet, str(props[KEY]), punctual_at(props), starts=starts)
+            routed = await self.owners().route(target.tenant, spec.fleet, str(props[KEY]), punctual_at(props), starts=starts)
         except StorageError as error:
             return self._channel_unread(props, error)
         if routed.decision.action == "wait":
@@ -221,15 +225,15 @@ class DeliveryAttempts:
         return routed
 
     def _owner_answered(self, target: Target, owner: PartitionOwner, verdict: Verdict) -> None:
-        self.owners.ended(target.tenant, owner, answered=verdict.outcome != "retry" or verdict.status is not None)
+        self.owners().ended(target.tenant, owner, answered=verdict.outcome != "retry" or verdict.status is not None)
         if verdict.outcome == "stale":
-            self.owners.stale(target.tenant, owner)
+            self.owners().stale(target.tenant, owner)
 
     def _offer(self, rk: str, props: Mapping[str, Any], target: Target) -> CompletionOffer | None:
         spec = long_work_of(target)
         if spec is None:
             return None
-        return self.tenant.tokens.offer(Address(self.tenant.shard, rk), int(props["epoch"]), spec.within)
+        return self.tenant.tokens().offer(Address(self.tenant.shard, rk), int(props["epoch"]), spec.within)
 
     def failed_inside(self, props: Mapping[str, Any], error: Exception) -> rules.RowOutcome:
         """Return the outcome of an attempt that ended with an error of the service itself."""

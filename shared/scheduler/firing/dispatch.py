@@ -6,23 +6,20 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from ...core import tracing
 from ...core.errors import Rejected, StorageError
 from ...core.process_identity import ProcessIdentity
 from ...delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
-from ...delivery.fleet_owners.routing import OwnerRouting
 from ...delivery.flow.service import Flow
 from ...engine.leaving import end_within
 from ...storage.ports import Row
 from ...tenants.model import Retry
 from .. import rules
 from ..facets import FACETS, facets_for
-from ..facets.long_work.tokens import WorkTokens
 from ..keys import MIRRORED, is_shard, place_of, shard_tenant
-from ..mirror.pair import MirrorGuard
 from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, ended_owner, parse_messages, postpone, send
 from ..shard.gate import parse_gate, read_gate
@@ -39,6 +36,9 @@ from .shared_invocation import SharedInvocation, SmallShard
 from .waits import Waits
 
 if TYPE_CHECKING:
+    from ...delivery.fleet_owners.routing import OwnerRouting
+    from ..facets.long_work.tokens import WorkTokens
+    from ..mirror.pair import MirrorGuard
     from ..outcomes.callback_writer import TellOutcomes
 
 log = logging.getLogger(__name__)
@@ -82,11 +82,11 @@ class Firing:
         senders: Mapping[str, Sender],
         flow: Flow,
         tell: TellOutcomes,
-        owners: OwnerRouting,
+        owners: Callable[[], OwnerRouting],
         process: ProcessIdentity | None,
     ) -> None:
-        """tell: does what is owed to ended events, such as their callbacks. owners: the owners of partitions, for fleet channels. process:
-        names this process in the gates that it holds; None: the owners' process is not known.
+        """tell: does what is owed to ended events, such as their callbacks. owners: returns the owners of partitions, for fleet channels.
+        process: names this process in the gates that it holds; None: the owners' process is not known.
         """
         runner, clock, ids, settings = services.runner, services.clock, services.ids, services.settings
         self._runner, self._clock, self._ids, self._counters = runner, clock, ids, services.counters
@@ -96,7 +96,7 @@ class Firing:
         small = round(settings.fire_bytes * SMALL_SHARE)
         self._budget = Budget(settings.fire_bytes - small)
         self._shared = SharedInvocation(clock, small)
-        self.tokens = WorkTokens(settings.master_key, settings.base_url)
+        self._settings = settings
         self._bursts = Bursts(runner, clock, ids, services.counters)
         self._at_once: set[asyncio.Task[Exception | None]] = set()
         self._tracing = False
@@ -104,6 +104,13 @@ class Firing:
         self._leaving = False
         self.serving = 0
         """Shards in work, and messages of shards that wait for room."""
+
+    @cached_property
+    def tokens(self) -> WorkTokens:
+        """Makes the tokens of receivers that may complete events later."""
+        from ..facets.long_work.tokens import WorkTokens
+
+        return WorkTokens(self._settings.master_key, self._settings.base_url)
 
     @property
     def process_name(self) -> str:
@@ -213,7 +220,7 @@ class Firing:
                 # The other side's own sweep sends its own messages.
                 self._counters["shards_elsewhere"] += 1
                 return
-            if not isinstance(leave, MirrorGuard):
+            if isinstance(leave, int | float):
                 await self._runner.run(send(message.alone(), self._clock.now() + round(leave * 1000), retries_only=retries))
                 return
             guard = leave
@@ -269,7 +276,7 @@ class Firing:
         settings = await self._directory.tenant(tenant)
         searchable = settings.searchable if settings is not None else ()
         session.facets = facets_for(searchable, notices=await self.notices_of_dead(tenant))
-        view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel), self.tokens, session.shard)
+        view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel), lambda: self.tokens, session.shard)
         permission = StartPermission(self._clock, taken_at, guard)
         waits = Waits(self._clock, succeeds_lost=session.succeeds_lost, taken_at=taken_at)
         attempts = DeliveryAttempts(

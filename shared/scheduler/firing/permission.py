@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from ...core.clock import Clock
 from ...engine.effects import Steps
 from ...storage.ports import Props
-from ..mirror.pair import MirrorGuard
 from ..timings import HEARTBEAT_EVERY, OWNER_MAY_START
+
+if TYPE_CHECKING:
+    from ..mirror.pair import MirrorGuard
 
 
 class StartPermission:

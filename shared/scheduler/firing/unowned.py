@@ -53,7 +53,7 @@ class UnownedEvents:
 
     async def _blocked(self, channel: str, key: str, rows: Mapping[str, Row], claim: Sequence[str]) -> dict[str, Millis]:
         """Return those of one key's events that must wait."""
-        tenant, owners = self._attempts.tenant, self._attempts.owners
+        tenant, owners = self._attempts.tenant, self._attempts.owners()
         found: dict[str, Millis] = {}
         try:
             target = await tenant.target(channel)

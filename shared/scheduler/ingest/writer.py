@@ -84,6 +84,14 @@ class Writer:
             runner, clock, rota, self.announcer, services.mirror, self._in_flight, self._fillings.most, services.wakes
         )
 
+    def leave(self) -> None:
+        """Hold no messages any more, because the process is about to end."""
+        self.announcer.leave()
+
+    async def close(self) -> None:
+        """Send the messages that are held."""
+        await self.announcer.close()
+
     async def store(self, tenant: str, events: Sequence[EventToStore], *, posted: bool = False) -> list[Stored | StorageError]:
         """Store events independently: one event's failure does not affect another. Return results in the order given.
 

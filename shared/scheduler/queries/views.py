@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,8 +26,10 @@ from .event_filter import EventFilter
 class EventViews:
     """Builds representations of events. One per process."""
 
-    def __init__(self, directory: TenantDirectory, clock: Clock, lines: KeyLines | None = None, owners: OwnerRouting | None = None) -> None:
-        """lines: the lines of ordering keys. owners: the owners of partitions, for fleet channels."""
+    def __init__(
+        self, directory: TenantDirectory, clock: Clock, lines: KeyLines | None = None, owners: Callable[[], OwnerRouting] | None = None
+    ) -> None:
+        """lines: the lines of ordering keys. owners: returns the owners of partitions, for fleet channels."""
         self._directory, self._clock, self._lines, self._owners = directory, clock, lines, owners
 
     async def one(self, row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[str, Any]:
@@ -49,7 +51,7 @@ class EventViews:
         target = await self._directory.target(tenant, str(row.props["channel"]))
         if self._owners is None or KEY not in row.props or target is None or not isinstance(target.spec, FleetChannel):
             return None
-        routed = await self._owners.route(tenant, target.spec.fleet, str(row.props[KEY]), punctual_at(row.props))
+        routed = await self._owners().route(tenant, target.spec.fleet, str(row.props[KEY]), punctual_at(row.props))
         return routed.owner.text if routed.decision.action == "wait" else None
 
     async def all(self, rows: Iterable[Row], answers: Mapping[Millis, AnswerHead] = {}) -> list[dict[str, Any]]:

@@ -11,11 +11,11 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 
 from aiohappyeyeballs import AddrInfoType
-from yarl import URL
 
 from ...core.http1.connection import Connection, ConnectionPolicy, NotConnected
 from ...core.http1.full_answer import FullAnswerReader
 from ...core.http1.pool import ConnectionPool, Place
+from ...core.web_urls import parse_url
 
 ADDRESSES_KEPT = 10.0
 """Seconds for which the addresses of the account's name are used without asking for them again."""
@@ -30,12 +30,12 @@ class AccountConnections:
 
     def __init__(self, base: str, *, most: int, kept: float, connect: float) -> None:
         """most: open connections. kept: seconds for which an unused one is kept. connect: seconds to connect, TLS included."""
-        url = URL(base)
+        url = parse_url(base)
         host, port = url.raw_host, url.port
         if host is None or port is None:
             raise ValueError("the address of the storage account is not valid")
         self._place = Place(host, port, url.scheme == "https")
-        self._host = f"Host: {url.host_port_subcomponent}"
+        self._host = f"Host: {url.host_header}"
         policy = ConnectionPolicy(FullAnswerReader, kept)
         self._pool = ConnectionPool(_new_socket, policy, most=most, connect=connect)
         self.loop = self._pool.loop

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 STAMP_PK, STAMP_ROW = "storage", "place"
 LONGER = "the list may only grow at its end (docs/explain/storage.md)"
+PROVE_FOR = 5.0
+"""Seconds for which a start waits for an account's stamp."""
 type Detached = Literal["", "yes", "stale"]
 
 

@@ -19,13 +19,12 @@ from ...core.clock import Clock
 from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable, UnsafeSettings, text_of
 from ..names import EVENTS, SCHEDULES, SHARDS, SWEEPS, TENANTS
 from ..ports import Applied, Delete, Insert, Op, Replace, TableRequest, Tables, WrappedTables, Write
+from .account_stamps import PROVE_FOR
 
 log = logging.getLogger(__name__)
 
 AWAY = 3.0
 """Seconds for which an account that did not answer is not called again. It must not slow down calls that need other accounts too."""
-PROVE_FOR = 5.0
-"""Seconds for which a start waits for an account's stamp."""
 PROBE = 60.0
 """Seconds that one call may take to find out whether the account answers again. Other calls fail at once meanwhile."""
 

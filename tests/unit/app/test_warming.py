@@ -21,7 +21,6 @@ _CHILD = """
 import asyncio, sys
 import function_app
 from shared.app.application import build
-from shared.app.lazy_owners import LazyOwners
 from shared.app.ports import Ports
 from shared.app.warming import warm
 from shared.core.clock import SystemClock
@@ -33,12 +32,11 @@ async def use():
     clock = SystemClock()
     settings = GivenSettings(storage="UseDevelopmentStorage=true", admin_key="a" * 32, signing_key="b" * 32)
     app = build(settings, Ports(memory_storage(clock), clock, SystemIds(), {}))
-    owners = LazyOwners(app.runner, clock)
     if sys.argv[1:] == ["warm"]:
         await warm(lambda seconds: asyncio.sleep(0))
     before = set(sys.modules)
     scheduler = app.scheduler
-    used = scheduler.callbacks, scheduler.ingest, scheduler.intake, scheduler.recurring, scheduler.limit_notices, owners._lookup
+    used = scheduler.callbacks, scheduler.ingest, scheduler.intake, scheduler.recurring, scheduler.limit_notices, scheduler._owners
     print(*sorted(name for name in set(sys.modules) - before if name.startswith("shared.")))
 
 asyncio.run(use())

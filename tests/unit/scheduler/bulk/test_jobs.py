@@ -9,12 +9,12 @@ import pytest
 
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.delivery.channels.ports import Verdict
-from shared.scheduler.bulk import JOB, service
+from shared.scheduler.bulk import service
 from shared.scheduler.bulk.rows import CONFIRM_WITHIN, KEEP_JOBS, OPEN_ROW, PK_OPEN
 from shared.scheduler.bulk.service import LEASE, STORED_WITHIN
 from shared.scheduler.queries.event_filter import EventFilter
 from shared.scheduler.queries.lookup import LEDGER_PHASE, START, ListPosition
-from shared.storage.names import EVENTS, PK_TICKS, SWEEPS
+from shared.storage.names import BULK_JOBS, EVENTS, PK_TICKS, SWEEPS
 from shared.storage.ports import Op
 
 from ..harness import World
@@ -45,7 +45,7 @@ async def confirm(world: World, job: dict[str, Any]) -> None:
 async def ended(world: World, job: dict[str, Any]) -> dict[str, Any]:
     """Run the job as its messages do; return it when it has ended."""
     for _ in range(20):
-        await world.do(world.app.timers.run_once(JOB))
+        await world.do(world.app.timers.run_once(BULK_JOBS))
         found = dict((await world.demo.get(f"{JOBS}/{job['id']}")).json())
         if found["state"] not in ("counting", "counted", "running"):
             return found
@@ -64,7 +64,7 @@ async def test_job_counts_and_changes_nothing_before_it_is_confirmed(world: Worl
     assert {each["id"] for each in job["sample"]} <= set(ids) and job["confirmation"].startswith("130-")
     for wrong in ("", "130", "131-" + job["confirmation"][4:]):
         assert (await world.demo.post(f"{JOBS}/{job['id']}/confirm", {"confirmation": wrong})).status in (409, 422)
-    await world.do(world.app.timers.run_once(JOB))
+    await world.do(world.app.timers.run_once(BULK_JOBS))
     assert await states(world, ids[:20]) == {"scheduled"}
     await confirm(world, job)
     await confirm(world, job)
@@ -72,7 +72,7 @@ async def test_job_counts_and_changes_nothing_before_it_is_confirmed(world: Worl
     assert (report["state"], report["done"], report["skipped"], report["failed"]) == ("done", 130, 0, 0)
     assert await states(world, ids) == {"cancelled"}
     assert len(await world.demo.all(f"{LIST}?state=scheduled")) == 5
-    await world.do(world.app.timers.run_once(JOB))
+    await world.do(world.app.timers.run_once(BULK_JOBS))
     assert [row.rk for row in world.rows(SWEEPS) if row.pk == "jobs:demo"] == [f"j:{job['id']}"], "counted events are removed"
 
 
@@ -183,10 +183,10 @@ async def test_job_that_is_continued_after_a_crash_moves_no_event_twice(world: W
         return await plain(*given)
 
     monkeypatch.setattr(bulk, "_merge", crash)
-    await world.do(world.app.timers.run_once(JOB))
+    await world.do(world.app.timers.run_once(BULK_JOBS))
     monkeypatch.setattr(bulk, "_merge", plain)
     assert (await world.demo.get(f"{JOBS}/{job['id']}")).json()["done"] == 0
-    await world.do(world.app.timers.run_once(JOB))
+    await world.do(world.app.timers.run_once(BULK_JOBS))
     assert (await world.demo.get(f"{JOBS}/{job['id']}")).json()["done"] == 0, "the lease of the other process holds"
     # Another job moves the same events meanwhile.
     other = await counted(world, "move", later="PT1M")
@@ -207,18 +207,18 @@ async def test_long_count_and_long_run_go_on_in_steps(world: World, monkeypatch:
     job = await counted(world, "cancel")
     assert job["state"] == "counting" and 0 < job["count"] < 150
     for _ in range(30):
-        await world.do(world.app.timers.run_once(JOB))
+        await world.do(world.app.timers.run_once(BULK_JOBS))
         job = (await world.demo.get(f"{JOBS}/{job['id']}")).json()
         if job["state"] == "counted":
             break
     assert (job["state"], job["count"]) == ("counted", 150)
     await confirm(world, job)
-    await world.do(world.app.timers.run_once(JOB))
+    await world.do(world.app.timers.run_once(BULK_JOBS))
     half = (await world.demo.get(f"{JOBS}/{job['id']}")).json()
     assert half["state"] == "running" and 0 < half["done"] < 150
     stopped = (await world.demo.post(f"{JOBS}/{job['id']}/cancel")).json()
     assert stopped["state"] == "cancelled" and stopped["done"] == half["done"]
-    await world.do(world.app.timers.run_once(JOB))
+    await world.do(world.app.timers.run_once(BULK_JOBS))
     assert len(await world.demo.all(f"{LIST}?state=cancelled")) == half["done"]
 
 
@@ -238,10 +238,10 @@ async def test_count_that_is_not_confirmed_expires_and_jobs_are_removed(world: W
     late = await world.demo.post(f"{JOBS}/{job['id']}/confirm", {"confirmation": job["confirmation"]})
     assert late.status == 409 and late.json()["type"].endswith("job-ended")
     assert (await ended(world, job))["state"] == "expired"
-    await world.do(world.app.timers.run_once(JOB))
+    await world.do(world.app.timers.run_once(BULK_JOBS))
     assert [each["id"] for each in await world.demo.all(JOBS)] == [job["id"]]
     await world.clock.advance(KEEP_JOBS / 1000)
-    await world.do(world.app.timers.run_once(JOB))
+    await world.do(world.app.timers.run_once(BULK_JOBS))
     assert (await world.demo.get(f"{JOBS}/{job['id']}")).status == 404
     assert not [row for row in world.rows(SWEEPS) if row.pk in (PK_OPEN, "jobs:demo")]
 
@@ -255,7 +255,7 @@ async def test_without_jobs_a_sweep_makes_no_request_for_them(world: World) -> N
     await ended(world, await counted_and_confirmed(world))
     await world.clock.advance(KEEP_JOBS / 1000)
     for _ in range(3):
-        await world.do(world.app.timers.run_once(JOB))
+        await world.do(world.app.timers.run_once(BULK_JOBS))
     [marker] = [row for row in world.rows(SWEEPS) if row.pk == PK_TICKS and row.rk == OPEN_ROW]
     assert marker.props["open"] is False
     await world.do(world.app.timers.sweep())
@@ -350,7 +350,7 @@ async def test_run_that_sees_a_job_before_it_is_stored_does_not_lose_it(world: W
     job = await counted(world, "cancel")
     assert job["state"] == "counting"
     for _ in range(5):
-        await world.do(world.app.timers.run_once(JOB))
+        await world.do(world.app.timers.run_once(BULK_JOBS))
     assert (await world.demo.get(f"{JOBS}/{job['id']}")).json()["count"] == 3
 
 
@@ -367,10 +367,10 @@ async def test_job_that_is_stored_long_after_its_request_is_carried_on(world: Wo
     monkeypatch.setattr(world.tables, "write", delayed)
     body = {"action": "cancel", "filter": {}}
     assert (await world.demo.post(JOBS, body)).status == 503
-    await world.do(world.app.timers.run_once(JOB))
+    await world.do(world.app.timers.run_once(BULK_JOBS))
     await plain(*late[0])
     await world.run(STORED_WITHIN / 1000)
-    await world.do(world.app.timers.run_once(JOB))
+    await world.do(world.app.timers.run_once(BULK_JOBS))
     [job] = (await world.demo.get(JOBS)).json()["items"]
     assert (job["state"], job["count"]) == ("counted", 3)
 

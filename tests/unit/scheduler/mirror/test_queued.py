@@ -9,6 +9,7 @@ import azure.functions as func
 import pytest
 from azure.functions.queue import QueueMessage
 
+from shared.app.poison import PoisonQueues
 from shared.app.triggers import queue_functions
 from shared.scheduler.timings import CARRIED_FROM_TRY
 from shared.storage.names import IDS, QUEUE_INGEST
@@ -190,6 +191,6 @@ async def test_poisoned_message_goes_back_to_the_queue_that_it_came_from_whichev
     pair.first_queues.away = False
     queues = (pair.first_queues, pair.second_queues)
     await queues[side].send(f"{QUEUE_INGEST}-poison", LETTER)
-    await pair.do((await pair.app.serving()).poison.drain(pair.clock.now()))
+    await pair.do(PoisonQueues((await pair.app.serving()).queue_sides).drain(pair.clock.now()))
     assert [holds(each) for each in queues] == [1 - side, side]
     assert await queues[side].length(f"{QUEUE_INGEST}-poison") == 0

@@ -12,14 +12,13 @@ import pytest
 from shared.core.clock import to_text
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler import end_notes
-from shared.scheduler.bulk import JOB
 from shared.scheduler.keys import GATE, MINUTE
 from shared.scheduler.protocol.user_ends import PARTITIONS, UserEnds, with_ends
 from shared.scheduler.queries import stats
 from shared.scheduler.shard.gate import Counts, Tally
 from shared.scheduler.timings import ENDS_NOTED_WITHIN, OPEN_COUNT_FRESH_FOR
 from shared.storage.memory import MemoryTables
-from shared.storage.names import EVENTS, SWEEPS
+from shared.storage.names import BULK_JOBS, EVENTS, SWEEPS
 from shared.storage.ports import Applied, Op, Row, WriteRefused
 from tests.unit.scheduler.harness import START, Client, World
 
@@ -202,7 +201,7 @@ async def test_jobs_cost_at_most_two_hundredths_of_a_transaction_an_event(world:
         noted = 0
         job = (await client.post("/api/v1/jobs", {"filter": {}, **action})).json()
         assert (await client.post(f"/api/v1/jobs/{job['id']}/confirm", {"confirmation": job["confirmation"]})).status == 202
-        await world.do(world.app.timers.run_once(JOB))
+        await world.do(world.app.timers.run_once(BULK_JOBS))
         await world.run(5)
         job = (await client.get(f"/api/v1/jobs/{job['id']}")).json()
         assert (job["state"], job["done"]) == ("done", 400), job
