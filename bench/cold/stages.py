@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -50,7 +50,7 @@ class Used:
         return Used(self.cpu - before.cpu, self.modules - before.modules, self.mb - before.mb, added)
 
 
-async def measure(folder: Path, rounds: int, report: Callable[[str], None]) -> dict[str, Used]:
+async def measure(folder: Path, rounds: int, report: Callable[[str], None], stages: Sequence[str] = STAGES) -> dict[str, Used]:
     """Return the least that each stage took in `rounds` processes: `floor`, and what each of `STAGES` takes on top of it.
 
     The exporters' stage is what they add to the indexed app. folder: an empty one, for the package.
@@ -59,15 +59,16 @@ async def measure(folder: Path, rounds: int, report: Callable[[str], None]) -> d
     found: dict[str, Used] = {}
     with emulator() as azurite:
         async with receiving() as receiver:
-            settings = local_settings(azurite.connection_string, receiver.url).model_copy(update={"express_events": 0})
+            settings = local_settings(azurite.connection_string, receiver.url).model_copy(update={"express_events": 0, "wakes": "auto"})
             app = await Application.open(settings, senders={"http": FakeReceiver()})
             try:
-                await app.timers.sweep()
                 environment = _environment(azurite.connection_string, receiver.url)
-                for stage in STAGES:
+                for stage in stages:
                     runs: list[list[Used]] = []
                     for number in range(rounds + 1):
                         report(f"{stage} {number + 1}/{rounds + 1}")
+                        # A process whose last sweep is a minute ago would sweep first.
+                        await app.timers.sweep()
                         message = await _message(app) if stage == "queue" else ""
                         extra = {"APPLICATIONINSIGHTS_CONNECTION_STRING": _INSIGHTS} if stage == "exporters" else {}
                         if number == rounds:
