@@ -65,7 +65,7 @@ async def _load(access: StorageAccess, report: Report, options: Options) -> None
 PARTS: Final[dict[str, Part]] = {
     "suite": Part("storage suite", _suite, lambda _: {"table": 6_000, "queue": 1_200}, lambda _: 3.0),
     "gate": Part("gate of a shard", _gate, lambda _: {"table": 200, "queue": 30}, lambda _: 0.3),
-    "service": Part("the service itself", _service, lambda options: {"table": 350 + 1.5 * options.batches, "queue": 0}, lambda _: 1.5),
+    "service": Part("the service itself", _service, lambda options: {"table": 680 + 1.5 * options.batches, "queue": 0}, lambda _: 1.5),
     "load": Part(
         "load",
         _load,

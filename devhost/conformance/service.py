@@ -8,22 +8,28 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from devhost.conformance.access import RunTables, StorageAccess, Traffic
 from devhost.conformance.report import Noted, Report
 from shared.core.clock import SystemClock
+from shared.core.clock_offset import ServerTime, aged, combine, sample
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.storage import limits
 from shared.storage.azure import wire
 from shared.storage.azure.transport import TransportPolicy
 from shared.storage.ports import ANY, Applied, Insert, Merge, RowQuery, Upsert
-from shared.storage.server_time import ServerTimeEstimator, etag_time
+from shared.storage.server_time import ServerTimeEstimator, elapsed_ms, etag_time
 
 TABLE: Final = "Service"
 ROUNDS, AT_ONCE = 20, 16
+PARTITIONS: Final = 16
+TIMED_WRITES: Final = 20
+"""Writes to each partition whose times are compared: the quickest one tells most."""
+MOST_APART: Final = 1_000.0
+"""Milliseconds by which the clocks of partitions may differ: half of the width of bounds that still correct a clock."""
 BURST_ROWS: Final = 100
 BURST_AT_ONCE: Final = 32
 _JSON: Final = {**wire.READ, "Content-Type": "application/json", "Prefer": "return-no-content"}
@@ -92,6 +98,36 @@ async def times_of_the_service(target: Target) -> str:
     resolution = "milliseconds or finer" if row.timestamp % 1000 else "not known from one row"
     now = SystemClock().now()
     return f"Timestamp in {resolution}, Date in seconds; Date is {(now - row.read_at) / 1000:+.1f} s behind this machine's clock"
+
+
+async def times_of_partitions(target: Target) -> str:
+    """The clocks of the servers behind 16 partitions are near each other: a process's deliveries follow the one that it wrote to last."""
+    elapsed = elapsed_ms(SystemClock())
+    seen: dict[str, ServerTime] = {}
+
+    async def ask(pk: str) -> None:
+        sent = elapsed()
+        answer = await target.tables.write(TABLE, pk, [Upsert("now", {})])
+        received = elapsed()
+        if isinstance(answer, Applied) and (written := etag_time(answer.etags[0])) is not None:
+            seen[pk] = combine(seen.get(pk), sample(sent, received, written))
+
+    for _ in range(TIMED_WRITES):
+        await asyncio.gather(*(ask(f"times{number:x}") for number in range(PARTITIONS)))
+    assert len(seen) == PARTITIONS, f"only the ETags of {len(seen)} of {PARTITIONS} partitions hold a time"
+    least, most = spread_of(seen.values(), elapsed())
+    line = f"the clocks of {PARTITIONS} partitions are at least {least:.0f} and at most {most:.0f} ms apart"
+    assert least <= MOST_APART, f"{line}: an event can be early by that much"
+    if least > 0:
+        raise Noted(f"{line}: an event can be early by that much, by the clock of another partition")
+    return line
+
+
+def spread_of(seen: Iterable[ServerTime], at: float) -> tuple[float, float]:
+    """Return the least and the most, in milliseconds, by which the fastest clock is ahead of the slowest at the monotonic moment `at`."""
+    bounds = [aged(each, at) for each in seen]
+    lowest, highest = min(each.high for each in bounds), max(each.low for each in bounds)
+    return max(0.0, highest - lowest), max(each.high for each in bounds) - min(each.low for each in bounds)
 
 
 async def limits_of_the_service(target: Target) -> str:
@@ -190,6 +226,7 @@ CHECKS: Final[Mapping[str, Callable[[Target], Awaitable[str]]]] = {
     "ETags are unique": etags_are_unique,
     "ETags hold the Timestamp": etag_is_the_timestamp,
     "times of the service": times_of_the_service,
+    "times of partitions": times_of_partitions,
     "limits of the service": limits_of_the_service,
     "comparisons by type": comparisons_by_type,
     "connections last": connections_last,

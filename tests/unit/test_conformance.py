@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import cast
@@ -12,8 +13,9 @@ from typing import cast
 import pytest
 from azure.core.credentials import AccessToken
 
+from devhost.conformance import service
 from devhost.conformance.__main__ import main
-from devhost.conformance.access import CONNECTION, StorageAccess
+from devhost.conformance.access import CONNECTION, RunTables, StorageAccess, Traffic
 from devhost.conformance.access_check import explain
 from devhost.conformance.load import PART, Posted, cancel, judge
 from devhost.conformance.naming import Run
@@ -21,9 +23,13 @@ from devhost.conformance.parts import PARTS, Options
 from devhost.conformance.removal import command
 from devhost.conformance.report import Percentiles, Report
 from shared.app.application import Application
+from shared.core.clock import SystemClock, to_text
+from shared.core.clock_offset import ServerTime
 from shared.core.errors import Problem, UnsafeSettings
 from shared.storage import limits
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, POISON_QUEUES
+from shared.storage.ports import Applied, Op
+from shared.storage.server_time import ServerTimeEstimator, time_etag
 
 NOW = datetime(2026, 11, 23, 15, 3, 26, tzinfo=UTC)
 
@@ -178,6 +184,37 @@ def test_a_failed_check_and_a_note_are_distinguished() -> None:
     assert report.failed == 0
     report.add("three", "FAILED", "bad")
     assert report.failed == 1 and output.getvalue().splitlines()[2] == "FAILED   three: bad"
+
+
+class _Clocks:
+    """Tables whose partitions have clocks of their own. ahead: milliseconds, by partition."""
+
+    def __init__(self, ahead: dict[str, int]) -> None:
+        self._ahead = ahead
+
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied:
+        return Applied((time_etag(to_text(SystemClock().now() + self._ahead.get(pk, 0)), 0),))
+
+
+@pytest.mark.parametrize(
+    ("ahead", "outcome"),
+    [({}, "ok"), ({"timesa": 60_000}, "FAILED"), ({"times3": 500, "times4": -400}, "note")],
+)
+async def test_clocks_of_partitions_that_differ_are_noted_and_ones_that_differ_by_seconds_fail(
+    ahead: dict[str, int], outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MOST_APART", 5_000.0)
+    target = service.Target(cast(RunTables, _Clocks(ahead)), Traffic(), ServerTimeEstimator(SystemClock()), emulated=False, batches=1)
+    report = Report(io.StringIO())
+    await report.run("times of partitions", service.times_of_partitions(target))
+    [line] = report.lines
+    assert line.outcome == outcome and "the clocks of 16 partitions are at least" in line.detail
+
+
+def test_spread_of_clocks_is_between_what_is_certain_and_what_is_possible() -> None:
+    near = service.spread_of([ServerTime(0.0, 30.0, 0.0), ServerTime(20.0, 40.0, 0.0)], 0.0)
+    apart = service.spread_of([ServerTime(0.0, 10.0, 0.0), ServerTime(5.0, 20.0, 0.0), ServerTime(60.0, 70.0, 0.0)], 0.0)
+    assert near == (0.0, 40.0) and apart == (50.0, 70.0)
 
 
 def test_percentiles_of_any_number_of_values() -> None:
