@@ -33,6 +33,7 @@ NEW = frozenset(
         "docs/how-to/migrate-from-timer-triggers.md",
         "docs/how-to/run-it-here.md",
         "docs/how-to/send-any-request.md",
+        "docs/how-to/when-azure-fails.md",
         "docs/reference/compatibility.md",
     }
 )
