@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,11 @@ RESULTS: Final = Path(__file__).parent / "results.json"
 """The figures that the documentation shows."""
 PAGES: Final = (ROOT / "docs" / "how-to" / "what-it-costs.md",)
 SIZES: Final = (512, 2048)
+
+EVENTS_OF_ZRS: Final = 10_000_000
+"""Events a month in the row about redundancy."""
+FREE_LOGS: Final = 5.0
+"""GB of logs a month that are free for a billing account."""
 
 type Results = Mapping[str, Any]
 
@@ -76,7 +82,7 @@ def _table(head: Sequence[str], right: int, rows: Iterable[Sequence[str]]) -> li
 
 
 def _usd(amount: float) -> str:
-    return f"{amount:,.2f}" if amount >= 0.005 or not amount else f"{amount:.4f}"
+    return f"{amount:,.2f}" if abs(amount) >= 0.005 or not amount else f"{amount:.4f}"
 
 
 def _summary(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:
@@ -95,19 +101,40 @@ def groups() -> int:
 def _more(prices: Prices) -> list[str]:
     queues = len({queue for _, queue, _ in QUEUE_FUNCTIONS}) + 1
     address = prices.nat_gateway + prices.public_address
+    dear = replace(prices, ready_gb_second=prices.ready_gb_second_most)
+    stored = EVENTS_OF_ZRS * prices.event_row_bytes * prices.kept_days / 30 / 1e9
 
-    def row(title: str, cost: Callable[[int], float]) -> list[str]:
-        return [title, *(_usd(cost(size)) for size in SIZES)]
+    def row(title: str, cost: Callable[[int], float], most: Callable[[int], float] | None = None) -> list[str]:
+        if most is None:
+            return [title, *(_usd(cost(size)) for size in SIZES)]
+        return [title, *(f"{_usd(cost(size))} to {_usd(most(size))}" for size in SIZES)]
+
+    def ready(instances: int, own: Prices) -> Callable[[int], float]:
+        return lambda size: rules.ready(instances, size, 0.0, own)
 
     return _table(
         ["beside it", *(f"USD, {size:,} MB" for size in SIZES)],
         1,
         [
-            row("an always-ready instance that is idle", lambda size: rules.ready(1, size, 0.0, prices)),
-            row("an always-ready instance that always executes", lambda size: rules.ready(1, size, 1.0, prices)),
-            row(f"`zoneRedundant`: two idle ones of each of {groups()} groups", lambda size: rules.ready(2 * groups(), size, 0.0, prices)),
-            row("`natGateway`, for each region", lambda _: address),
-            row(f"the scale controller's looks at {queues} queues, if they are billed", lambda _: rules.controller_polls(queues, prices)),
+            row("an always-ready instance, idle", ready(1, prices), ready(1, dear)),
+            row("the same, always executing", lambda size: rules.ready(1, size, 1.0, prices)),
+            row(f"`zoneRedundant`: two idle ones in {groups()} groups", ready(2 * groups(), prices), ready(2 * groups(), dear)),
+            row("`natGateway`, each region", lambda _: address),
+            row(
+                "`Standard_ZRS` (default): 10 million events more",
+                lambda _: stored * (prices.stored_gb_zrs - prices.stored_gb),
+            ),
+            row(
+                f"looks of the scale controller at {queues} queues, if billed",
+                lambda _: 0.0,
+                lambda _: rules.controller_polls(queues, prices),
+            ),
+            row("a queue listener that always lives", lambda _: rules.listener_polls(prices)),
+            row(
+                f"{FREE_LOGS:g} free GB of logs",
+                lambda _: -FREE_LOGS * prices.log_gb,
+                lambda _: -FREE_LOGS * prices.log_gb_least,
+            ),
         ],
     )
 

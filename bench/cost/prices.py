@@ -27,6 +27,7 @@ class Prices:
     gb_second: Annotated[float, "price of a second of 1 GB of an on-demand instance while it executes", f"{_PRICING}/functions"] = 0.000026
     free_gb_seconds: Annotated[float, "GB-seconds free each month", f"{_PRICING}/functions"] = 100_000
     ready_gb_second: Annotated[float, "price of a second of 1 GB of an always-ready instance", "an article; no list"] = 0.000004
+    ready_gb_second_most: Annotated[float, "the same in a dearer region", "prices of Canada Central, in a README"] = 0.000005
     ready_active_gb_second: Annotated[float, "what a second costs more in which it executes", "an article; no list"] = 0.000016
     million_executions: Annotated[float, "price of a million executions", f"{_PRICING}/functions"] = 0.40
     free_executions: Annotated[float, "executions free each month", f"{_PRICING}/functions"] = 250_000
@@ -35,8 +36,10 @@ class Prices:
     table_10k: Annotated[float, "price of 10,000 operations of tables, LRS", f"{_PRICING}/storage/tables"] = 0.00036
     queue_10k: Annotated[float, "price of 10,000 operations of queues, LRS", f"{_PRICING}/storage/queues"] = 0.004
     blob_10k: Annotated[float, "price of 10,000 operations of blobs, other than writes and lists", f"{_PRICING}/storage/blobs"] = 0.004
-    stored_gb: Annotated[float, "price of a GB in tables for a month", f"{_PRICING}/storage/tables"] = 0.05
-    log_gb: Annotated[float, "price of a GB of ingested logs (2.30 to 2.76 by region)", f"{_PRICING}/monitor"] = 2.76
+    stored_gb: Annotated[float, "price of a GB in tables for a month, LRS", f"{_PRICING}/storage/tables"] = 0.05
+    stored_gb_zrs: Annotated[float, "the same, ZRS", "prices of Canada Central, in a README"] = 0.0625
+    log_gb_least: Annotated[float, "price of a GB of ingested logs in a region with low prices", f"{_PRICING}/monitor"] = 2.30
+    log_gb: Annotated[float, "the same in other regions", f"{_PRICING}/monitor"] = 2.76
     free_log_gb: Annotated[float, "GB of logs free each month; 5 for a billing account as a whole", f"{_PRICING}/monitor"] = 0.0
     log_alert_1m: Annotated[float, "price a month of a log search alert rule that runs every minute", f"{_PRICING}/monitor"] = 3.00
     log_alert_5m: Annotated[float, "the same for a rule that runs every 5 minutes", f"{_PRICING}/monitor"] = 1.50
@@ -47,7 +50,8 @@ class Prices:
     private_endpoint: Annotated[float, "price of a private endpoint for a month", f"{_PRICING}/private-link"] = 7.30
     nat_gateway: Annotated[float, "price of a NAT gateway for a month", f"{_PRICING}/azure-nat-gateway"] = 32.85
     public_address: Annotated[float, "price of its public address for a month", f"{_PRICING}/ip-addresses"] = 3.65
-    controller_poll_s: Annotated[float, "seconds between two looks of the scale controller at a queue", "durable-extension#391"] = 10.0
+    controller_poll_s: Annotated[float, "seconds between two looks of the scale controller at a queue, at least", "assumed"] = 5.0
+    listener_poll_s: Annotated[float, "seconds between two polls of a queue listener that finds nothing", "host.json"] = 2.0
     warm_s: Annotated[float, "seconds that an instance and its queue listener stay after the last invocation", "assumed"] = 300.0
     vault_reads_day: Annotated[float, "reads a day of each secret that settings refer to", "assumed"] = 24.0
     metric_row_bytes: Annotated[float, "bytes of one value of a platform metric that is copied to the logs", "estimated"] = 400.0

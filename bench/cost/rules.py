@@ -258,6 +258,11 @@ def controller_polls(queues: int, prices: Prices) -> float:
     return queues * MONTH / prices.controller_poll_s * prices.queue_10k / 1e4
 
 
+def listener_polls(prices: Prices) -> float:
+    """Return the costs a month of a queue listener that always lives, and polls as host.json sets it."""
+    return MONTH / prices.listener_poll_s * prices.queue_10k / 1e4
+
+
 def fixed_costs(deployed: Deployed, prices: Prices) -> dict[str, float]:
     """Return the costs a month, by kind, that a deployment has without any load or timer."""
     rows = (deployed.site_diagnostics * prices.site_metrics + deployed.service_diagnostics * prices.service_metrics) * MONTH / 60
