@@ -181,7 +181,7 @@ def test_above_that_share_of_the_time_it_costs_less_than_one_on_demand_and_below
 
 
 def test_looks_of_the_scale_controller_are_one_operation_for_each_queue_and_time() -> None:
-    assert controller_polls(4, PRICES) == pytest.approx(4 * 6 * 60 * 24 * 30 * 0.004 / 1e4)
+    assert controller_polls(4, PRICES) == pytest.approx(4 * 12 * 60 * 24 * 30 * 0.004 / 1e4)
 
 
 def test_prices_of_a_file(tmp_path: Path) -> None:
