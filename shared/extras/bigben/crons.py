@@ -9,6 +9,7 @@ from cron_descriptor import FormatException, get_description
 
 from ...core.errors import Problem
 from ...scheduler.recurring import cron as expressions
+from ...scheduler.recurring.definition import MadeBy
 from ...scheduler.recurring.dialects import Dialect, rewritten
 from ...scheduler.recurring.model import MAX_ID
 from ...scheduler.recurring.service import Recurring, StoredSchedule
@@ -46,7 +47,7 @@ class Crons:
         }
         raw = orjson.dumps({"cron": expression, "timezone": "UTC", "payload": event})
         try:
-            await self._recurring.put(wanted.tenant, schedule_id(wanted.id, wanted.type), raw, api=API_NAME)
+            await self._recurring.put(wanted.tenant, schedule_id(wanted.id, wanted.type), raw, api=_made_by(wanted.type))
         except Problem as wrong:
             raise _in_their_words(wrong) from None
 
@@ -77,6 +78,11 @@ class Crons:
                 raise
             return None
         return schedule if schedule.definition.api == API_NAME else None
+
+
+def _made_by(kind: CronType) -> MadeBy:
+    """Return the maker of a cron's schedule. BigBen names the event of a cron by its type and its time."""
+    return MadeBy(API_NAME, (("eventTime", "{at}"), ("eventId", f"{kind}/{{at}}"), ("triggeredAt", "{at}")))
 
 
 def _in_their_words(wrong: Problem) -> Problem:

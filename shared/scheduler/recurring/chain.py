@@ -29,7 +29,7 @@ from ..rules import durability_of
 from ..shard_services import ShardServices
 from ..timings import CHAIN_RUN_FOR, CLAIM_TAKEN_OVER_AFTER, CLAIM_TAKEN_OVER_AT_LATEST
 from . import rules, zones
-from .definition import PARTITIONS, Definition, event_ids, offset, parse_pointer_key
+from .definition import PARTITIONS, Definition, event_ids, offset, parse_pointer_key, stamped
 from .store import ScheduleDefinitions, pointers_after
 
 log = logging.getLogger(__name__)
@@ -396,7 +396,8 @@ def _one_event(definition: Definition, at: Millis, event_id: str, now: Millis, s
     channel = spec.channels[0] if spec.channels else spec.channel
     given: dict[str, Any] = {"on_delivered": spec.on_delivered, "on_dead": spec.on_dead, "ordering_key": spec.ordering_key}
     given |= {"retry": spec.retry, "timeout": spec.timeout, "content_type": spec.content_type}
-    made = new_event(EventIn.model_construct(due=due, channel=channel, payload=None, **given), definition.body, now, safe)
+    body = stamped(definition.body, definition.stamps, at)
+    made = new_event(EventIn.model_construct(due=due, channel=channel, payload=None, **given), body, now, safe)
     if due < now and not asked:
         # No sweep has stored it in time.
         made.props["since"] = due

@@ -9,6 +9,7 @@ Both rows are in one partition, so each step of the chain is one transaction, co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -41,6 +42,29 @@ class RevisionUndo(NamedTuple):
     channels: tuple[str, ...] = ()
 
 
+class MadeBy(NamedTuple):
+    """The API that makes a schedule.
+
+    name: '' for the service's own, otherwise the name of a compatible one. stamps: members that each occurrence adds to its payload, which
+    is a JSON object as `orjson.dumps` writes it: name and text; in the text, `{at}` stands for the occurrence's time (`stamped`).
+    """
+
+    name: str = ""
+    stamps: tuple[tuple[str, str], ...] = ()
+
+
+def stamped(body: bytes, stamps: Sequence[tuple[str, str]], at: Millis) -> bytes:
+    """Return the payload of an occurrence at `at`: the schedule's, with the stamps.
+
+    The time is written in ISO 8601 in UTC as `java.time` does it, with seconds only if there are any: `2027-01-15T08:01Z`.
+    """
+    if not stamps:
+        return body
+    when = to_datetime(at)
+    text = f"{when:%Y-%m-%dT%H:%M:%SZ}" if when.second else f"{when:%Y-%m-%dT%H:%MZ}"
+    return body[:-1] + b"," + orjson.dumps({name: value.replace("{at}", text) for name, value in stamps})[1:]
+
+
 @dataclass(slots=True, frozen=True)
 class Definition:
     """A schedule and its chain.
@@ -55,6 +79,7 @@ class Definition:
     zone_data: release of the zone data by which `following` was computed, or '' if it follows from none.
     pointer: key of the pointer row, or ''.
     api: the API that made the schedule: '' for the service's own, otherwise the name of a compatible one.
+    stamps: see `MadeBy`.
     paused_at: while paused, the time of the pause. Occurrences up to it that have no event yet are still owed under `catch_up: all`.
     calendar_days: the days of the calendars that the content names, as they were when the revision began.
     gaps: pauses, after whose first and up to whose second time no occurrence fires, while occurrences before them are owed.
@@ -80,6 +105,7 @@ class Definition:
     zone_data: str = ""
     pointer: str = ""
     api: str = ""
+    stamps: tuple[tuple[str, str], ...] = ()
     paused_at: Millis | None = None
     gaps: tuple[tuple[Millis, Millis], ...] = ()
     calendar_days: tuple[int, ...] = ()
@@ -101,7 +127,7 @@ class Definition:
     @property
     def content(self) -> tuple[object, ...]:
         """The part that steps of the chain never change."""
-        return self.spec, self.body, self.uid, self.created, self.api, self.calendar_days
+        return self.spec, self.body, self.uid, self.created, self.api, self.stamps, self.calendar_days
 
     def pointer_at(self, at: Millis) -> str:
         """Return the key of a pointer that a sweep meets at `at`."""
@@ -201,6 +227,10 @@ def _unpack_gaps(text: object) -> tuple[tuple[Millis, Millis], ...]:
     return tuple((begin, end) for begin, end in orjson.loads(str(text)))
 
 
+def _unpack_stamps(text: object) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name, value in orjson.loads(str(text)))
+
+
 def _seconds(instants: tuple[Millis, ...]) -> list[int]:
     return [at // 1000 for at in instants]
 
@@ -224,14 +254,15 @@ def _codec(*given: str) -> RowCodec[Definition]:
             "following": _INSTANT,
             "undo": Format(_pack_undo, _unpack_undo, takes_none=True),
             "calendar_days": Format(days_text, lambda text: parse_days(str(text))),
+            "stamps": Format(lambda stamps: orjson.dumps(stamps).decode(), _unpack_stamps),
             "gaps": Format(lambda gaps: orjson.dumps(gaps).decode(), _unpack_gaps),
         },
         names={"api": "door"},
         # Most schedules have none of these.
-        sparse=("api", "gaps", "calendar_days"),
+        sparse=("api", "stamps", "gaps", "calendar_days"),
         given=given,
     )
 
 
 _DEFINITION: Final = _codec("tenant", "id", "etag")
-_CHAIN: Final = _codec("tenant", "id", "etag", "uid", "spec", "body", "created", "api", "calendar_days")
+_CHAIN: Final = _codec("tenant", "id", "etag", "uid", "spec", "body", "created", "api", "stamps", "calendar_days")

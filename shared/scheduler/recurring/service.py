@@ -32,7 +32,7 @@ from . import rules
 from .calendar_changes import CalendarChanges, names_of
 from .calendars import Calendars
 from .chain import Chain, at_once, occurrence, schedule_durability
-from .definition import Definition, backfill_id
+from .definition import Definition, MadeBy, backfill_id, stamped
 from .limits import ScheduleLimits
 from .local_times import MOST_DAYS, MOST_YEARS
 from .model import MAX_BACKFILL, MAX_FANOUT_ID, BackfillIn, Recurrence, ScheduleIn
@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 TRIES = 20
 """Times a change is tried when sweeps or others come in between."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+OWN = MadeBy()
 _SCHEDULE: TypeAdapter[ScheduleIn] = TypeAdapter(ScheduleIn)
 
 
@@ -120,12 +121,12 @@ class Recurring:
         """The work of the timers."""
 
     async def put(
-        self, tenant: str, schedule: str, raw: bytes, headers: Mapping[str, str] = NO_HEADERS, api: str = "", *, dry_run: bool = False
+        self, tenant: str, schedule: str, raw: bytes, headers: Mapping[str, str] = NO_HEADERS, api: MadeBy = OWN, *, dry_run: bool = False
     ) -> tuple[StoredSchedule, bool]:
         """Create the schedule or replace its content; return True with a new one. The same content again changes nothing.
 
-        raw: the JSON of a `ScheduleIn`; its payload is kept as sent. api: the API of the request, '' for the service's own; no API replaces
-        a schedule of another. dry_run: check everything and store nothing. Raises 404, 409, 412, 413, 422, 429.
+        raw: the JSON of a `ScheduleIn`; its payload is kept as sent. api: the API of the request; no API replaces a schedule of
+        another. dry_run: check everything and store nothing. Raises 404, 409, 412, 413, 422, 429.
         """
         given, body = await parse_body(_SCHEDULE, raw, "payload")
         assert body is not None  # the model has it
@@ -138,7 +139,7 @@ class Recurring:
             raise invalid("{id}", f"has at most {MAX_FANOUT_ID} characters for a schedule with channels")
         for number, channel in enumerate(spec.channels or (spec.channel,)):
             field = f"channels/{number}" if spec.channels else "channel"
-            await self._ingest.accepts(tenant, channel, body, field, spec)
+            await self._ingest.accepts(tenant, channel, stamped(body, api.stamps, self._clock.now()), field, spec)
         if spec.channels is not None:
             spec = spec.model_copy(update={"channels": sorted(spec.channels)})
         days = await self.calendars.days_for(tenant, uid, spec)
@@ -158,9 +159,11 @@ class Recurring:
             check_absent(headers, exists=here is not None)
             by = self._ids.name()
             if here is None:
-                fresh = Definition(tenant, schedule, uid, spec, body, created=now, by=by, done=now, api=api, calendar_days=days)
+                fresh = Definition(
+                    tenant, schedule, uid, spec, body, created=now, by=by, done=now, api=api.name, stamps=api.stamps, calendar_days=days
+                )
                 return _occurring(rules.created(old, fresh, now))
-            if here.api != api:
+            if here.api != api.name:
                 raise _made_elsewhere(here.api)
             same = here.spec == spec and here.calendar_days == days
             if same and (here.body == body or canonical_json(here.body) == canonical):

@@ -280,6 +280,7 @@ KINDS: Final = (
             "zone_data": "release of the zone data that `following` was computed with; empty if it depends on none",
             "pointer": "row key of its pointer; empty for none",
             "door": "compatible API that made it; absent for the service's own",
+            "stamps": "members that each occurrence adds to its payload, with their texts; absent if there are none",
             "calendar_days": "days of its calendars, packed; absent for none",
         },
         "The sweep, ten minutes after its deletion; the hourly retention, when its tenant is gone.",

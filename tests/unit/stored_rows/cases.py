@@ -104,6 +104,7 @@ def _scheduler() -> list[Case]:
         undo=RevisionUndo(2, NOW - 250, (1_795_256_516_000,), True),
         pointer="n:202611211022:acme:nightly",
         api="bigben",
+        stamps=(("eventId", "UNIX/{at}"),),
     )
 
     several = Recurrence(every="PT1H", start="2026-11-21T10:00:00Z", channels=["a", "b"])

@@ -69,10 +69,11 @@ async def test_a_cron_fires_each_time_as_a_full_event(world: World) -> None:
     await world.run(185)
     bodies = [orjson.loads(got.delivery.body) for got in world.receiver.received]
     assert len(bodies) == 3
-    # The page of differences says that these two are headers alone.
     sent = [(to_text(got.delivery.due), got.delivery.id) for got in world.receiver.received]
     assert [due for due, _ in sent] == [f"2027-01-15T08:0{minute}:00.000Z" for minute in (1, 2, 3)]
     assert len({id for _, id in sent}) == 3
+    times = [f"2027-01-15T08:0{minute}Z" for minute in (1, 2, 3)]
+    assert [(body["eventTime"], body["eventId"]) for body in bodies] == [(at, f"QUARTZ/{at}") for at in times]
     assert bodies[0] == {
         "id": "tick",
         "tenant": "demo",
@@ -81,6 +82,9 @@ async def test_a_cron_fires_each_time_as_a_full_event(world: World) -> None:
         "eventStatus": "TRIGGERED",
         "payload": "0 * * * * ?",
         "cronType": "QUARTZ",
+        "eventTime": "2027-01-15T08:01Z",
+        "eventId": "QUARTZ/2027-01-15T08:01Z",
+        "triggeredAt": "2027-01-15T08:01Z",
     }
     [found] = (await world.demo.get(f"{BASE}/demo/tick?describe=true")).json()
     cron = found["cron"]
