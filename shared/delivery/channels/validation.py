@@ -16,6 +16,7 @@ from ..listed_tenants import TenantIdentity
 from ..service_bus.namespaces import problem_of as bus_problem_of
 from .event_target import check_path
 from .http import is_ours
+from .international_hosts import find_fault
 from .model import (
     MASK,
     ChannelSpec,
@@ -37,7 +38,6 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 _URL = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 """The characters that RFC 3986 allows in a URL. A backslash, for example, means another host to some parsers."""
-_WIDE_HOST = re.compile(r"[^/?#]*//[^/?#]*[^\x00-\x7f]")
 _USER = re.compile(r"[^/?#]*//[^/?#]*@")
 
 
@@ -145,6 +145,15 @@ def find_faults(
     return []
 
 
+def without_grants(spec: ChannelSpec) -> ChannelSpec:
+    """Return the channel without the part that an operator permits for one tenant, as that of a tenant that does not exist yet."""
+    if isinstance(spec, HttpChannel):
+        return spec.model_copy(update={"client_certificate": None})
+    if isinstance(spec, ServiceBusChannel) and spec.key is None:
+        return spec.model_copy(update={"key_name": "any", "key": "any"})
+    return spec
+
+
 def find_grant_faults(spec: ChannelSpec, rules: Sequence[EntraAudience], *, has_identity: bool) -> list[tuple[str, str]]:
     """Return the reasons why a channel without other faults may not have tokens of Entra, as (pointer, detail).
 
@@ -156,11 +165,11 @@ def find_grant_faults(spec: ChannelSpec, rules: Sequence[EntraAudience], *, has_
 
 
 def _url_faults(pointer: str, text: str, egress: Egress) -> Iterator[tuple[str, str]]:
+    if (fault := find_fault(text)) is not None:
+        yield pointer, fault
+        return
     if not _URL.fullmatch(text):
-        advice = "percent-encode the others"
-        if _WIDE_HOST.match(text):
-            advice = "write the host in its ASCII form (Punycode), such as xn--mnchen-3ya.example"
-        yield pointer, f"must hold only the characters of RFC 3986; {advice}"
+        yield pointer, "must hold only the characters of RFC 3986; percent-encode the others"
         return
     try:
         url = URL(text, encoded=True)

@@ -52,6 +52,8 @@ EGRESS = Egress(["localhost", "10.0.0.0/8"])
         "https://10.1.2.3/x",
         "https://8.8.8.8/",
         "https://a%20b.example",
+        "https://xn--mnchen-3ya.example/x",
+        "https://XN--LS8H.example/x",
     ],
 )
 def test_addresses_that_may_be_reached_pass(url: str) -> None:
@@ -62,7 +64,15 @@ def test_addresses_that_may_be_reached_pass(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "helps"),
     [
-        ("https://m\u00fcnchen.example/x", "Punycode"),
+        ("https://m\u00fcnchen.example/x", "xn--mnchen-3ya.example"),
+        ("https://user@M\u00dcNCHEN.example:8443/x", "xn--mnchen-3ya.example"),
+        ("https://m%C3%BCnchen.example/x", "xn--mnchen-3ya.example"),
+        ("https://\U0001f4a9.example/x", "xn--ls8h.example"),
+        ("https://a\u202eb.example/x", "such as xn--mnchen-3ya.example"),
+        ("https://%61bc.example/x", "write abc.example"),
+        ("https://a.b.c.xn--pokxncvks/x", "xn--pokxncvks, which is no valid Punycode"),
+        ("https://xn--a.example/x", "no valid Punycode"),
+        ("https://xn--/x", "no valid Punycode"),
         ("https://a.example/m\u00fcnchen", "percent-encode"),
         ("https://a.example/x y", "percent-encode"),
         ("ftp://x", "https"),
