@@ -1,8 +1,8 @@
 """Send any number of events in chunks that the API accepts: JSON lines of at most 10,000 events.
 
 The largest chunk in bytes depends on the size of the app's instances, which it tells. Events for several channels count once for each.
-A refused line does not stop the others. Lines refused with 429, or with 503 if the event has an id, are sent again while each round
-has at least some success.
+A refused line does not stop the others. Lines refused with 429, or with 503 if the event has an id or is not stored for certain,
+are sent again while each round has at least some success.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ def _chunk(
         refused_lines = []
         for line, result in zip(pending, answered, strict=True):
             done[line.at] = BatchLine(index=line.at, status=result.status, id=result.id, problem=result.problem)
-            if result.status == 429 or (result.status == 503 and line.repeatable):
+            unchanged = (result.problem or {}).get("outcome") == "unchanged"
+            if result.status == 429 or (result.status == 503 and (line.repeatable or unchanged)):
                 refused_lines.append(line)
         tries = 1 if len(refused_lines) < len(pending) else tries + 1
         pause = retry_settings.pause(tries, None, chance()) if refused_lines else None

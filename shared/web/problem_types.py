@@ -15,6 +15,7 @@ MEANINGS: Final[dict[str, str]] = {
     "already-firing": "A delivery of the event is under way. Read the event again in a few seconds.",
     "already-started": "",
     "attempt-unsettled": "The outcome of the attempt is being stored. Repeat the call after `Retry-After`.",
+    "batch-unfinished": "The batch was not finished in time, and this event was not stored. Send it again.",
     "busy": "The process works on as many request bodies as it may. Repeat the request after `Retry-After`.",
     "calendar-in-use": "",
     "call-expired": "The call was not carried out within 10 s, and does nothing any more. Repeat it.",

@@ -117,7 +117,8 @@ export class Events {
   }
 
   /**
-   * Schedule any number of events; a refused one does not stop the others. Events with ids that were refused for load are sent again.
+   * Schedule any number of events; a refused one does not stop the others. Events that were refused for load are sent again if they have
+   * ids or were not stored for certain.
    * `makeIds` gives an id to each event without one, so that a chunk is repeated after a lost answer. If a chunk fails, its error is thrown
    * and the chunks before it stay accepted.
    */
@@ -160,7 +161,8 @@ export class Events {
       results.forEach((line, at) => {
         const index = pending[at]!;
         done.set(index, { ...line, index });
-        if (line.status === 429 || (line.status === 503 && events[index]?.id !== undefined)) again.push(index);
+        const safe = events[index]?.id !== undefined || line.problem?.outcome === "unchanged";
+        if (line.status === 429 || (line.status === 503 && safe)) again.push(index);
       });
       pending = again;
       if (pending.length > 0 && rounds < 4) await pause(0.2 * 2 ** rounds * (0.5 + Math.random() / 2), options.signal);

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from ...core.clock import to_text
 from ...core.errors import Problem, StorageError
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
-from ...scheduler.ingest.admission import Admitted
+from ...scheduler.ingest.admission import STORE_FOR, Admitted
 from ...scheduler.keys import id_partition, use_row_key
 from ...scheduler.model import MAX_EVENT_BYTES, EventPatch
 from ...scheduler.receipts import OVERTAKEN, Received
@@ -44,6 +44,11 @@ MAX_TRIES = 8
 IN_FLIGHT = 32
 _TERMS = ("channel", "payload", "content_type", "target", "retry", "timeout", "ordering_key")
 """The members of an event that decide what its receiver gets, and how. Some of them only the service's own API sets."""
+
+_LATE = {
+    "eventStatus": "ERROR",
+    "error": {"code": 503, "message": "the call was not finished in time, and this request was not carried out; send it again"},
+}
 
 type IsKnownTenant = Callable[[str], Awaitable[bool]]
 """A function that returns True if the tenant exists and the caller may act for it."""
@@ -171,7 +176,8 @@ class BigBen:
 
     async def _store(self, tenant: str, documents: Sequence[bytes], by: Received) -> list[Admitted | Problem]:
         try:
-            taken = await self._scheduler.ingest.each(tenant, documents, by.noted())
+            ingest = self._scheduler.ingest
+            taken = await ingest.each(tenant, documents, by.noted(), ingest.ends(by.arrival))
         except (Problem, StorageError) as failure:
             return [problem.of(failure, where="bigben_schedule")] * len(documents)
         # The documents ask for durability standard or better, so none is queued.
@@ -187,6 +193,8 @@ class BigBen:
             reply = self._stored(wanted, event, taken)
             if reply is not None:
                 return reply
+        elif _is_late(by):
+            return _accepted_reply(wanted) | _LATE
         elif taken.code != "id-conflict":
             return _failed_reply(wanted, taken)
         try:
@@ -247,6 +255,8 @@ class BigBen:
 
     async def _remove(self, wanted: RemoveRequest, by: Received) -> BigBenReply:
         echo: BigBenReply = {"id": wanted.id, "tenant": wanted.tenant, "mode": "REMOVE"}
+        if _is_late(by):
+            return echo | _LATE
         try:
             event = rules.event_id(wanted.id, await self._generation(wanted.tenant, wanted.id))
             row = await self._scheduler.lookup.event(wanted.tenant, event)
@@ -327,6 +337,11 @@ def _copy(row: Row) -> bytes:
 def _labels(row: Row) -> dict[str, str]:
     found: dict[str, str] = orjson.loads(str(row.props.get("labels", "{}")))
     return found
+
+
+def _is_late(by: Received) -> bool:
+    """Return True if the call has taken so long that it carries out nothing more."""
+    return by.arrival.age >= STORE_FOR
 
 
 def _check_not_overtaken(by: Received, row: Row) -> None:

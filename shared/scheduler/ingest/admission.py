@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import orjson
@@ -21,10 +23,11 @@ from ...delivery.channels.content import bytes_of, without_escapes
 from ...delivery.channels.event_target import NO_PAYLOAD, STORED, EventTarget, faults_with
 from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, FleetChannel, HttpChannel, QueueChannel
 from ...delivery.channels.ports import Target
-from ...storage.ports import Props, Row
+from ...storage.ports import Props, Row, Value
 from ...tenants.model import Durability, Tenant
 from ...tenants.store import TenantDirectory
 from ...web import problem
+from ...web.arrivals import Arrival
 from ...web.bodies import Pace, element_spans, parse_body
 from ...web.json_spans import Span
 from ...web.parsing import is_lenient_json, too_deep
@@ -39,14 +42,16 @@ from ..shard.queued_ids import Queued, QueuedIds, name_of
 from ..timings import DAY
 from .event_limits import Admission, EventLimits
 from .messages import MESSAGE_ROOM, encode_event
+from .open_shards import NotReached
 from .outbox import Outbox
 from .writer import Stored, Writer
 
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
 TRACED_OF_BATCH = 20
 """Events of one batch whose deliveries are traced with the request. The spans of all its deliveries would cost more than anything else."""
-
-
+STORE_FOR = 90.0
+"""Seconds after its arrival in which a batch begins to store events. It is answered `CONFIRMED_WITHIN` later at the latest, so within the
+time of such calls."""
 ENDED_UNDELIVERED = ("dead", "cancelled", "lapsed")
 """States in which an event stays without having been delivered."""
 
@@ -76,6 +81,18 @@ class CheckedEvent(NamedTuple):
     """The encoded event, for durability `fast`."""
     queued: Queued | None = None
     """The answer to the client once the event is in the ingest queue, for durability `fast`."""
+
+
+class BatchTerms(NamedTuple):
+    """The terms of a batch.
+
+    noted: further properties of the rows of events that are stored. whole: the events are the elements of one array, which is refused if
+    one of them is not JSON. until: see `Ingest.ends`.
+    """
+
+    noted: Mapping[str, Value] = MappingProxyType({})
+    whole: bool = False
+    until: float = math.inf
 
 
 class EventTerms(Protocol):
@@ -144,33 +161,37 @@ class Ingest:
             let_in.unused(unstored([stored]))
             return self.admitted(ready, stored)
 
-    async def batch(self, tenant: str, raw: bytes, *, lines: bool) -> list[Admitted | Queued | Problem]:
+    def ends(self, arrival: Arrival) -> float:
+        """Return the time of the monotonic clock at which a batch that came then begins no further event."""
+        return self._clock.monotonic() + STORE_FOR - arrival.age
+
+    async def batch(self, tenant: str, raw: bytes, *, lines: bool, until: float = math.inf) -> list[Admitted | Queued | Problem]:
         """Store or queue the events of a JSON array or of JSON lines, each independently of the others. Return results in the order sent.
 
+        until: see `ends`; events that are not stored by then have the problem `batch-unfinished`, or 503 with an unknown outcome.
         Raises `Problem` if the batch itself is wrong (not JSON, empty, too many events), and 429 if the tenant's limits let none of its
         good events in.
         """
         spans = await element_spans(raw, MAX_BATCH_EVENTS, by_line=lines)
         if not spans:
             raise invalid("", "the batch contains no event")
-        return await self._each(tenant, (_element(raw, span) for span in spans), whole=not lines)
+        return await self._each(tenant, (_element(raw, span) for span in spans), BatchTerms(whole=not lines, until=until))
 
-    async def each(self, tenant: str, documents: Sequence[bytes], noted: Props | None = None) -> list[Admitted | Queued | Problem]:
+    async def each(
+        self, tenant: str, documents: Sequence[bytes], noted: Props | None = None, until: float = math.inf
+    ) -> list[Admitted | Queued | Problem]:
         """Store or queue events, each independently of the others. Returns results in the order given. Raises as `batch` does.
 
-        noted: further properties of the rows of events that are stored.
+        noted: further properties of the rows of events that are stored. until: see `batch`.
         """
-        return await self._each(tenant, iter(documents), whole=False, noted=noted)
+        return await self._each(tenant, iter(documents), BatchTerms(noted or {}, until=until))
 
-    async def _each(
-        self, tenant: str, documents: Iterator[bytes | Problem], *, whole: bool, noted: Props | None = None
-    ) -> list[Admitted | Queued | Problem]:
-        """Store or queue events. whole: they are the elements of one array, which is refused if one of them is not JSON."""
+    async def _each(self, tenant: str, documents: Iterator[bytes | Problem], terms: BatchTerms) -> list[Admitted | Queued | Problem]:
         with self.limits.admitting(tenant) as let_in:
-            return await self._each_let_in(tenant, documents, let_in, noted or {}, whole=whole)
+            return await self._each_let_in(tenant, documents, let_in, terms)
 
     async def _each_let_in(
-        self, tenant: str, documents: Iterator[bytes | Problem], let_in: Admission, noted: Props, *, whole: bool
+        self, tenant: str, documents: Iterator[bytes | Problem], let_in: Admission, terms: BatchTerms
     ) -> list[Admitted | Queued | Problem]:
         settings = await self.tenant(tenant)
         results: list[Admitted | Queued | Problem | None] = []
@@ -190,7 +211,7 @@ class Ingest:
                 traced = len(ready) + len(fanouts) < TRACED_OF_BATCH
                 if event.channels is None:
                     new = await self._ready(tenant, settings, event, body, traced)
-                    new.event.props |= noted
+                    new.event.props |= terms.noted
                     ready.append((number, new))
                 else:
                     events, size = events + len(event.channels), size + len(event.channels) * len(element)
@@ -199,7 +220,7 @@ class Ingest:
                         fanouts[number] = await self._fanned_out(tenant, settings, event, body, Origin(traced=traced))
                 results.append(None)
             except Problem as wrong:
-                if whole and wrong.code == "malformed-json" and not is_lenient_json(element):
+                if terms.whole and wrong.code == "malformed-json" and not is_lenient_json(element):
                     raise unreadable("malformed-json", f"Element {number} of the array is not JSON. {wrong.detail}") from None
                 results.append(await self.limits.noted(tenant, wrong))
         if events:
@@ -218,16 +239,19 @@ class Ingest:
         storing = [(number, each.event) for number, each in ready[:granted] if each.queued is None]
         queueing = [(number, each) for number, each in ready[:granted] if each.queued is not None]
         stored, put = await asyncio.gather(
-            self._writer.store(tenant, [*(event for _, event in storing), *chain.from_iterable(fanouts.values())], posted=True),
-            self._outbox.put([each.parcel for _, each in queueing]),
+            self._writer.store(
+                tenant, [*(event for _, event in storing), *chain.from_iterable(fanouts.values())], posted=True, until=terms.until
+            ),
+            self._outbox.put([each.parcel for _, each in queueing], terms.until),
         )
         let_in.unused(unstored(stored))
+        line_problems = _LineProblems()
         for (number, checked), outcome in zip(storing, stored, strict=False):
             await pace.spend(0)
             try:
                 results[number] = self.admitted(checked, outcome)
             except (Problem, StorageError) as failure:
-                results[number] = problem.of(failure, where="events_batch")
+                results[number] = line_problems.of(failure)
         outcomes = iter(stored[len(storing) :])
         for number, members in fanouts.items():
             await pace.spend(0)
@@ -236,9 +260,9 @@ class Ingest:
                 ended = next((each.ended for each in made if each.ended), "")
                 results[number] = Admitted(str(members[0].fanout), made[0].row, any(each.new for each in made), ended)
             except (Problem, StorageError) as failure:
-                results[number] = problem.of(failure, where="events_batch")
+                results[number] = line_problems.of(failure)
         for (number, each), failed in zip(queueing, put, strict=True):
-            results[number] = each.queued if failed is None else problem.of(failed, where="events_batch")
+            results[number] = each.queued if failed is None else line_problems.of(failed)
         return [result for result in results if result is not None]
 
     async def fan_out(self, tenant: str, event: EventIn, body: bytes | None) -> list[Admitted]:
@@ -330,7 +354,7 @@ class Ingest:
             _keyed(target, str(now[KEY]) if KEY in now else None, "channel", "the event has no ordering_key; ")
             change["channel"] = patch.channel
         if aimed and (patch.channel is not None or aimed != kept):
-            target = await self._channel(tenant, str(change.get("channel", now["channel"])))
+            target = await self._patched_channel(tenant, patch, now, "target")
             _fits(EventTarget.model_validate_json(aimed), target)
         if aimed != kept:
             change[STORED] = aimed
@@ -341,7 +365,7 @@ class Ingest:
         if "timeout" in given:
             change[TIMEOUT] = patch.timeout or 0
         if change.get(TIMEOUT, now.get(TIMEOUT)) and (patch.channel is not None or change.get(TIMEOUT)):
-            _timed(await self._channel(tenant, str(change.get("channel", now["channel"]))))
+            _timed(await self._patched_channel(tenant, patch, now, "timeout"))
         if body is not None or any(change.get(name, now.get(name, "")) != now.get(name, "") for name in (STORED, TYPE, "pauses")):
             change["size"] = row_size(sent, {**now, **change})
         if "expires" in given:
@@ -362,6 +386,16 @@ class Ingest:
             change.update(flex=now["flex"], shift=now["shift"])
             due += int(now["shift"])
         return due, change
+
+    async def _patched_channel(self, tenant: str, patch: EventPatch, now: Props, field: str) -> Target:
+        """Return the channel that a patched event will have. Raises 422; field: the one that the channel must fit."""
+        if patch.channel is not None:
+            return await self._channel(tenant, patch.channel)
+        target = await self._directory.target(tenant, str(now["channel"]))
+        if target is None:
+            detail = f"cannot be checked, because the event's channel {now['channel']} was removed; name another channel in the same call"
+            raise invalid(f"/{field}", f"{detail}, or create it again")
+        return target
 
     async def collapsing(self, tenant: str, event: EventIn, body: bytes | None) -> EventToStore:
         """Check an event with `collapse`, and its tenant's rate, as `one` does; return it ready to be stored, or to replace another."""
@@ -526,6 +560,22 @@ class Ingest:
 def unstored(results: Sequence[Stored | StorageError]) -> int:
     """Return how many of the writer's results add no event: it was stored before, or certainly is not stored."""
     return sum(isinstance(each, Rejected | Unavailable) or (isinstance(each, Stored) and each.existing is not None) for each in results)
+
+
+class _LineProblems:
+    """The problems of the events of one batch. A failure that many of them share is logged once."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, tuple[Exception, Problem]] = {}
+
+    def of(self, failure: Problem | StorageError) -> Problem:
+        if isinstance(failure, NotReached):
+            detail = "The batch was not finished in time, and this event was not stored. Send it again."
+            return Problem(503, "batch-unfinished", detail, headers={"retry-after": "1"}, outcome="unchanged")
+        if id(failure) not in self._told:
+            # Kept with its failure, so that no other one gets its number.
+            self._told[id(failure)] = failure, problem.of(failure, where="events_batch")
+        return self._told[id(failure)][1]
 
 
 def largest_payload(settings: Tenant) -> int:

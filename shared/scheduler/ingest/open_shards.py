@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...core.clock import Millis
-from ...core.errors import StorageError
+from ...core.clock import Clock, Millis
+from ...core.errors import OutcomeUnknown, StorageError, Unavailable
 from ...core.ids import Ids
 from ...core.settings import Settings
 from ..facets import FACETS
@@ -35,10 +36,13 @@ FORGET_EVERY = 64
 
 
 class Sink:
-    """Collects the results of several entries by number: an ETag if stored, None if the shard is lost, or an error."""
+    """Collects the results of several entries by number: an ETag if stored, None if the shard is lost, or an error.
+
+    An entry without a result has an unknown outcome.
+    """
 
     def __init__(self, count: int) -> None:
-        self.results: list[str | StorageError | None] = [None] * count
+        self.results: list[str | StorageError | None] = [OutcomeUnknown("storage did not confirm the event in time")] * count
         self._left = count
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -48,15 +52,41 @@ class Sink:
         if self._left == 0 and not self._done.done():
             self._done.set_result(None)
 
-    async def wait(self) -> list[str | StorageError | None]:
-        await self._done
-        return self.results
+    async def wait(self, clock: Clock, until: float = math.inf) -> list[str | StorageError | None]:
+        """Return the results once all are there, or some time after `until`; see `ended_in_time`."""
+        await ended_in_time(self._done, clock, until)
+        return [*self.results]
+
+
+CONFIRMED_WITHIN = 20.0
+"""Seconds after the time of a batch in which storage may still answer for what has begun."""
+
+
+class NotReached(Unavailable):
+    """An event of a batch is not stored, because the time of its batch ended first."""
+
+
+async def ended_in_time(work: asyncio.Future[None], clock: Clock, until: float) -> bool:
+    """Wait for work that is to begin nothing from `until` on; return False if it goes on beyond `CONFIRMED_WITHIN` after it."""
+    if until < math.inf:
+        try:
+            await asyncio.wait((work,), timeout=max(0.0, until + CONFIRMED_WITHIN - clock.monotonic()))
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
+        if not work.done():
+            return False
+    await work
+    return True
 
 
 class PendingEntry(NamedTuple):
+    """An event that waits to be written. until: time of the monotonic clock from which it is not written any more."""
+
     entry: Entry
     sink: Sink
     number: int
+    until: float = math.inf
 
 
 @dataclass(slots=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from ...storage.names import QUEUE_INGEST
 from ...storage.ports import Queues
 from ..timings import GROUP_WAIT
 from .messages import MESSAGE_ROOM, QueuedEvent, encode_event, group_encoded, sign_message
-from .open_shards import Sink
+from .open_shards import NotReached, Sink
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ class _Pending(NamedTuple):
     entry: bytes
     sink: Sink
     number: int
+    until: float
 
 
 class Outbox:
@@ -39,17 +41,20 @@ class Outbox:
         self._sending: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(IN_FLIGHT)
 
-    async def put(self, entries: Sequence[bytes]) -> list[StorageError | None]:
-        """Send encoded events. For each, return None once it is in the queue, or the error that leaves this uncertain."""
+    async def put(self, entries: Sequence[bytes], until: float = math.inf) -> list[StorageError | None]:
+        """Send encoded events. For each, return None once it is in the queue, or the error that leaves this uncertain.
+
+        until: time of the monotonic clock at which no further event is sent: those are `NotReached`; see `ended_in_time`.
+        """
         if not entries:
             return []
         sink = Sink(len(entries))
         for number, entry in enumerate(entries):
-            self._pending.append(_Pending(entry, sink, number))
+            self._pending.append(_Pending(entry, sink, number, until))
             self._bytes += len(entry) + 1
         if self._filling is None:
             self._filling = asyncio.create_task(self._fill())
-        return [result if isinstance(result, StorageError) else None for result in await sink.wait()]
+        return [result if isinstance(result, StorageError) else None for result in await sink.wait(self._clock, until)]
 
     async def put_back(self, entries: Sequence[QueuedEvent], *, admitted: bool, tries: int, delay: float) -> None:
         """Send events so that they return in `delay` seconds.
@@ -78,14 +83,21 @@ class Outbox:
 
     def _group(self) -> list[_Pending]:
         group: list[_Pending] = []
-        size = 0
+        size, now = 0, self._clock.monotonic()
         while self._pending and (not group or size + len(self._pending[0].entry) < MESSAGE_ROOM):
-            group.append(self._pending.popleft())
-            size += len(group[-1].entry) + 1
+            found = self._pending.popleft()
+            if found.until <= now:
+                self._bytes -= len(found.entry) + 1
+                found.sink.settle(found.number, NotReached())
+            else:
+                group.append(found)
+                size += len(found.entry) + 1
         self._bytes -= size
         return group
 
     async def _send(self, group: list[_Pending]) -> None:
+        if not group:
+            return
         failure: StorageError | None = None
         try:
             await self._queues.send(QUEUE_INGEST, sign_message(self._key, [each.entry for each in group]))

@@ -14,22 +14,42 @@ from ...core.clock import Clock, Millis
 from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps
-from ..keys import MIRRORED, place_of
+from ..keys import MIRRORED, index_partition, place_of
 from ..mirror.pair import Mirror
 from ..protocol.dispatch import ShardMessage
-from ..protocol.ingest import GROUP_BYTES, Entry, append, drop_counts, file_shard, note_counts, note_sent
+from ..protocol.ingest import (
+    GROUP_BYTES,
+    Entry,
+    ShardFiling,
+    append,
+    drop_counts,
+    file_shard,
+    file_shards,
+    note_counts,
+    note_sent,
+)
 from ..protocol.mirroring import SECOND, Way, append_copy, mirror, on_side
 from ..rules import shared_wake, visible_at
 from ..timings import DISPATCH_AHEAD, ENOUGH_EVENTS, GROUP_WAIT, MANY_EVENTS, NOTE_FROM, URGENT_FILL_TIME
 from ..wakes.service import Wakes
 from .account_rotation import AccountRotation
 from .announcer import Announcer
-from .open_shards import FillingShard, PendingEntry
+from .open_shards import FillingShard, NotReached, PendingEntry
 
 log = logging.getLogger(__name__)
 
 GROUP = 99
 """Events in one transaction; the gate is the hundredth row."""
+FILED_TOGETHER = 100
+"""Most shards that one transaction files."""
+
+
+class FilingGroup:
+    """Shards of one index partition that wait to be filed together."""
+
+    def __init__(self) -> None:
+        self.shards: list[FillingShard] = []
+        self.task: asyncio.Task[None]
 
 
 class ShardFiller:
@@ -52,6 +72,8 @@ class ShardFiller:
         """
         self._runner, self._clock, self._rota, self._announcer = runner, clock, rota, announcer
         self._mirror, self._in_flight, self._most, self._wakes = mirror, in_flight, most, wakes
+        self._gathering: dict[str, FilingGroup] = {}
+        """By index partition."""
 
     def add(self, filling: FillingShard, pending: PendingEntry) -> None:
         """Write an entry to the shard, with others that come at the same time."""
@@ -86,11 +108,34 @@ class ShardFiller:
             raise
 
     async def _filed(self, filling: FillingShard) -> None:
-        # One batch may open thousands of shards.
-        async with self._in_flight:
-            await self._runner.run(self._file(filling))
+        if self._in_flight.locked() and not filling.mirrored:
+            # One batch may open thousands of shards.
+            await self._file_with_others(filling)
+        else:
+            async with self._in_flight:
+                await self._runner.run(self._file(filling))
         opened = filling.opened
         await self._wakes.ask(visible_at(opened.wake), sent=self._is_near(opened.wake))
+
+    async def _file_with_others(self, filling: FillingShard) -> None:
+        """Write the index row together with others that wait for a turn."""
+        partition = index_partition(filling.opened.shard)
+        group = self._gathering.get(partition)
+        if group is None or len(group.shards) == FILED_TOGETHER:
+            group = self._gathering[partition] = FilingGroup()
+            group.task = asyncio.create_task(self._file_group(partition, group))
+        group.shards.append(filling)
+        await asyncio.shield(group.task)
+
+    async def _file_group(self, partition: str, group: FilingGroup) -> None:
+        async with self._in_flight:
+            if self._gathering.get(partition) is group:
+                del self._gathering[partition]
+            opened = [each.opened for each in group.shards]
+            filings = [ShardFiling(each.shard, each.wake, self._is_near(each.wake)) for each in opened]
+            etags = await self._runner.run(file_shards(filings))
+        for each, etag in zip(group.shards, etags, strict=True):
+            each.index = etag
 
     def _is_near(self, wake: Millis, events: int = 0) -> bool:
         """Return True if the writer sends the message of a shard itself, because a look may come too late for it."""
@@ -173,6 +218,14 @@ class ShardFiller:
         """Return True if an owner is to come as soon as the message is sent."""
         return visible_at(filling.opened.wake, filling.opened.next_number) <= self._clock.now()
 
+    def _in_time(self, group: Sequence[PendingEntry]) -> list[PendingEntry]:
+        """Return the entries that are still to be written."""
+        now = self._clock.monotonic()
+        for each in group:
+            if each.until <= now:
+                each.sink.settle(each.number, NotReached())
+        return [each for each in group if each.until > now]
+
     async def _write(self, filling: FillingShard) -> None:
         group: list[PendingEntry] = []
         size = 0
@@ -180,11 +233,11 @@ class ShardFiller:
             group.append(filling.pending.popleft())
             size += group[-1].entry.size
         try:
-            if filling.opened.lost:
-                stored: dict[str, str] = {}
-            else:
+            stored: dict[str, str] = {}
+            if not filling.opened.lost:
                 async with self._in_flight:
-                    stored = await self._append(filling, [each.entry for each in group])
+                    if group := self._in_time(group):
+                        stored = await self._append(filling, [each.entry for each in group])
         except Rejected as error:
             # One event that storage refuses must not fail the others of its group.
             log.warning("Storage refused a group of %d events: %s", len(group), error, extra={"action": "group_refused"})

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import batched
 from typing import NamedTuple
 
 from ...core import backoff
 from ...core.clock import Millis
-from ...core.errors import StorageError, Unavailable
+from ...core.errors import OutcomeUnknown, StorageError, Unavailable
 from ...core.loop_turns import EVENTS, LoopTurns
 from ...storage.ports import Props, Row
 from ..facets.fanouts.names import MADE
@@ -28,7 +31,7 @@ from ..rows import FANOUT, EventToStore
 from ..shard_services import ShardServices
 from .account_rotation import AccountRotation
 from .announcer import Announcer
-from .open_shards import FillingShard, FillingShards, PendingEntry, Sink
+from .open_shards import FillingShard, FillingShards, NotReached, PendingEntry, Sink, ended_in_time
 from .shard_filler import ShardFiller
 
 log = logging.getLogger(__name__)
@@ -37,6 +40,10 @@ IN_FLIGHT = 16
 TRIES = 20
 MANY = 1_000
 """Events of which all together are looked at several times before other tasks may run, if they are no more."""
+SETTLED_WITHIN = 5.0
+"""Seconds from the last result of a call until all of them are gathered."""
+NAMED_TOGETHER = 500
+"""Events with ids of a batch that are registered before the first of them is stored."""
 LONGEST_ROUND_WAIT = 10.0
 """Longest wait in seconds before events whose shard was sealed repeatedly go into another one."""
 
@@ -62,6 +69,17 @@ class JoinedPlace(NamedTuple):
         return Address(self.filling.opened.shard, self.row)
 
 
+@dataclass(slots=True)
+class StoreCall:
+    """One call of `Writer.store`. results: by the number of the event; every one but None is final."""
+
+    tenant: str
+    events: Sequence[EventToStore]
+    posted: bool
+    until: float
+    results: list[Stored | StorageError | None]
+
+
 type StoreExpress = Callable[[str, Sequence[EventToStore]], Awaitable[list[Stored | StorageError | None]]]
 """Stores events of a tenant that are delivered by this process. Returns results in the order given; None for each event that it leaves."""
 
@@ -80,6 +98,7 @@ class Writer:
         self._fillings = FillingShards(ids, services.settings, rota)
         self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+        self._late = set[asyncio.Task[None]]()
         self._filler = ShardFiller(
             runner, clock, rota, self.announcer, services.mirror, self._in_flight, self._fillings.most, services.wakes
         )
@@ -92,12 +111,31 @@ class Writer:
         """Send the messages that are held."""
         await self.announcer.close()
 
-    async def store(self, tenant: str, events: Sequence[EventToStore], *, posted: bool = False) -> list[Stored | StorageError]:
+    async def store(
+        self, tenant: str, events: Sequence[EventToStore], *, posted: bool = False, until: float = math.inf
+    ) -> list[Stored | StorageError]:
         """Store events independently: one event's failure does not affect another. Return results in the order given.
 
         posted: somebody waits for what is due now, such as a caller or the receiver of a callback, so this process delivers it itself.
+        until: time of the monotonic clock at which it begins no further event: those are `NotReached`; see
+        `ended_in_time`.
         """
-        results: list[Stored | StorageError | None] = [None] * len(events)
+        call = StoreCall(tenant, events, posted, until, [None] * len(events))
+        missing: StorageError = Unavailable("no shard stayed open for the event; try again")
+        if until == math.inf:
+            await self._carry_out(call)
+        else:
+            work = asyncio.create_task(self._carry_out(call))
+            # Later than the results of what was begun, so that these are known here.
+            if not await ended_in_time(work, self._clock, until + SETTLED_WITHIN):
+                self._late.add(work)
+                work.add_done_callback(self._late.discard)
+                missing = OutcomeUnknown("storage did not confirm the event in time")
+        return [result if result is not None else missing for result in call.results]
+
+    async def _carry_out(self, call: StoreCall) -> None:
+        """Store the events of a call. Every result but None is final."""
+        tenant, events, results = call.tenant, call.events, call.results
         turns = LoopTurns(MANY)
         await turns.spend(len(events))
         if labelled := [event for event in events if "labels" in event.props]:
@@ -106,25 +144,24 @@ class Writer:
             for event in labelled:
                 event.props |= mark_of(event.props["labels"], searchable)
         todo = sorted(range(len(events)), key=lambda number: events[number].due)
-        firsts = await self._fanouts(tenant, events, results) if any(FANOUT in event.props for event in events) else {}
+        firsts = await self._fanouts(call) if any(FANOUT in event.props for event in events) else {}
         await turns.spend(len(events))
         others = [number for number in todo if number in firsts]
         todo = [number for number in todo if number not in firsts and results[number] is None]
-        await self._store_all(tenant, events, todo, results, posted)
+        await self._store_all(call, todo)
         if others:
             # A fan-out whose first event is not stored, or stored by a request of other content, stays without the others.
             for number in others:
                 if not isinstance(first := results[firsts[number]], Stored) or not first.same:
                     results[number] = first
-            await self._store_all(tenant, events, [number for number in others if results[number] is None], results, posted)
-        unstored = Unavailable("no shard stayed open for the event; try again")
-        return [result if result is not None else unstored for result in results]
+            await self._store_all(call, [number for number in others if results[number] is None])
 
-    async def _fanouts(self, tenant: str, events: Sequence[EventToStore], results: list[Stored | StorageError | None]) -> dict[int, int]:
+    async def _fanouts(self, call: StoreCall) -> dict[int, int]:
         """Return the number of the first event of its fan-out for each of the other ones, which follow it and are stored after it.
 
         The first event's result is set if an id of the others is known to be in use: then nothing of the fan-out is stored.
         """
+        tenant, events, results = call.tenant, call.events, call.results
         firsts: dict[str, int] = {}
         found: dict[int, int] = {}
         for number, event in enumerate(events):
@@ -150,13 +187,11 @@ class Writer:
         async with self._in_flight:
             return await self._runner.run(known_id(tenant, str(event.id)))
 
-    async def _store_all(
-        self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None], posted: bool
-    ) -> None:
-        """Store these events, which wait for no others. Every result but None is final."""
-        if any(events[number].id is not None for number in todo):
-            todo = await self._firsts(tenant, events, todo, results, posted)
-        await self._store(tenant, events, todo, results, posted)
+    async def _store_all(self, call: StoreCall, todo: list[int]) -> None:
+        """Store these events, which wait for no others."""
+        if any(call.events[number].id is not None for number in todo):
+            todo = await self._firsts(call, todo)
+        await self._store(call, todo)
 
     async def reserve(self, tenant: str, due: Millis, size: int, account: str) -> JoinedPlace:
         """Keep a place for an event of `size` bytes that is moved to `due`, in a filed shard of this account. Raises `StorageError`."""
@@ -170,7 +205,7 @@ class Writer:
         """Store a moved event at its place, with others. Return its ETag; None if the shard took no more. Raises `StorageError`."""
         sink = Sink(1)
         self._filler.add(place.filling, PendingEntry(Entry(place.row, props, int(props.get("size", 0))), sink, 0))
-        [result] = await sink.wait()
+        [result] = await sink.wait(self._clock)
         if isinstance(result, StorageError):
             raise result
         return result
@@ -181,14 +216,13 @@ class Writer:
         if filling.task is None and filling.visible is None:
             self._filler.start(filling)
 
-    async def _firsts(
-        self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None], posted: bool
-    ) -> list[int]:
+    async def _firsts(self, call: StoreCall, todo: list[int]) -> list[int]:
         """Store the first event of each client id while no other task of this process stores one of that id; return the numbers that are
         left.
 
         Two tasks at once would each find the other's place still empty, and seal the other's shard, forever.
         """
+        tenant, events, results = call.tenant, call.events, call.results
         first: dict[str, int] = {}
         await LoopTurns(MANY).spend(len(todo))
         for number in todo:
@@ -200,7 +234,7 @@ class Writer:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._naming.update(((tenant, name), done) for name in free)
             try:
-                await self._store(tenant, events, list(free.values()), results, posted)
+                await self._store(call, list(free.values()))
             finally:
                 for name in free:
                     del self._naming[tenant, name]
@@ -216,13 +250,21 @@ class Writer:
         ended = set(first.values())
         return [number for number in todo if number not in ended and results[number] is None]
 
-    async def _store(
-        self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None], posted: bool
-    ) -> None:
-        if self._express is not None and posted and todo:
-            for number, result in zip(todo, await self._express(tenant, [events[each] for each in todo]), strict=True):
+    async def _store(self, call: StoreCall, todo: list[int]) -> None:
+        events, results = call.events, call.results
+        if self._express is not None and call.posted and todo:
+            for number, result in zip(todo, await self._express(call.tenant, [events[each] for each in todo]), strict=True):
                 results[number] = result
             todo = [number for number in todo if results[number] is None]
+        if call.until < math.inf and any(events[number].id is not None for number in todo):
+            # The ids of all would otherwise be registered before the first event is stored, and the time may end between.
+            for some in batched(todo, NAMED_TOGETHER):
+                await self._rounds(call, list(some))
+        else:
+            await self._rounds(call, todo)
+
+    async def _rounds(self, call: StoreCall, todo: list[int]) -> None:
+        events, results = call.events, call.results
         took = 0.0
         for number in range(TRIES):
             if not todo:
@@ -232,13 +274,16 @@ class Writer:
                 # one of them waits for longer than the other needs.
                 await self._clock.sleep(self._ids.chance() * backoff.exponential(took, number, LONGEST_ROUND_WAIT))
             began = self._clock.monotonic()
-            todo = await self._round(tenant, events, todo, results)
+            if began >= call.until:
+                for each in todo:
+                    results[each] = NotReached()
+                break
+            todo = await self._round(call, todo)
             took = self._clock.monotonic() - began
 
-    async def _round(
-        self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None]
-    ) -> list[int]:
+    async def _round(self, call: StoreCall, todo: list[int]) -> list[int]:
         """Place and write events once; return the numbers that must go into another shard."""
+        tenant, events, results = call.tenant, call.events, call.results
         now = self._clock.now()
         places, turns = [], LoopTurns(EVENTS)
         for number in todo:
@@ -249,7 +294,7 @@ class Writer:
         if named:
             async with asyncio.TaskGroup() as naming:
                 for number, filling, row in named:
-                    naming.create_task(self._name(tenant, events[number], filling, row, number, results))
+                    naming.create_task(self._name(call, number, filling, row))
                     await turns.spend()
             places = [place for place in places if results[place[0]] is None]
         for number, filling, row in places:
@@ -274,8 +319,8 @@ class Writer:
                 await turns_between.spend(at - added)
                 added = at
             event = events[number]
-            self._filler.add(filling, PendingEntry(Entry(row, event.props, event.size), sink, at))
-        again, answers = [], await sink.wait()
+            self._filler.add(filling, PendingEntry(Entry(row, event.props, event.size), sink, at, call.until))
+        again, answers = [], await sink.wait(self._clock, call.until)
         while places:
             # From the end, so that shards which nobody keeps are freed in turns too.
             (number, filling, row), result = places.pop(), answers.pop()
@@ -288,10 +333,9 @@ class Writer:
             await turns.spend()
         return again[::-1]
 
-    async def _name(
-        self, tenant: str, event: EventToStore, filling: FillingShard, row: str, number: int, results: list[Stored | StorageError | None]
-    ) -> None:
+    async def _name(self, call: StoreCall, number: int, filling: FillingShard, row: str) -> None:
         """Register a client's id for the place; if the id is in use, the result is the event that has it."""
+        tenant, event, results = call.tenant, call.events[number], call.results
         assert event.id is not None
         try:
             known: FreshId | KnownId | None = None
@@ -300,7 +344,7 @@ class Writer:
                 # ask the first about events that it has itself.
                 known = await self._runner.run(known_id(tenant, event.id))
             if known is None:
-                known = await self._register(tenant, event, filling, row)
+                known = await self._register(call, event, filling, row)
             if isinstance(known, KnownId):
                 await self._settled(tenant, event, known)
                 # It may have moved since: the answer is its current row.
@@ -309,8 +353,9 @@ class Writer:
         except StorageError as error:
             results[number] = error
 
-    async def _register(self, tenant: str, event: EventToStore, filling: FillingShard, row: str) -> FreshId | KnownId:
+    async def _register(self, call: StoreCall, event: EventToStore, filling: FillingShard, row: str) -> FreshId | KnownId:
         """Register the event's ids for the place, unless one is in use. Raises `StorageError`."""
+        tenant = call.tenant
         # The first account is asked within the time for which this side surely serves, so it cannot store the event in between.
         async with self._filler.serving(filling.opened.shard) as way:
             for name in event.names if self._mirror is not None else ():
@@ -321,6 +366,8 @@ class Writer:
             known: FreshId | KnownId = FreshId()
             for name in event.names:
                 async with self._in_flight:
+                    if self._clock.monotonic() >= call.until:
+                        raise NotReached
                     here = Address(filling.opened.shard, row)
                     if event.reuses is not None:
                         known = await self._runner.run(reuse_id(tenant, name, event.hash, here, event.reuses))

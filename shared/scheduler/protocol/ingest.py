@@ -78,19 +78,39 @@ class Appended(NamedTuple):
     stored: dict[str, str]
 
 
+class ShardFiling(NamedTuple):
+    """A shard that is to be filed. sent: its message is sent by the writer itself."""
+
+    shard: str
+    wake: Millis
+    sent: bool
+
+
 def file_shard(shard: str, wake: Millis, *, sent: bool) -> Steps[str]:
     """Insert the index row; return its ETag. Its key is unique to shard and wake-up: if it exists, an earlier attempt or another process
     made it, and the ETag is ''."""
-    props: Props = {
-        "state": "sent" if sent else "pending",
-        "wake": wake,
-        "bucket": minute_text(wake),
-        "tenant": shard_tenant(shard),
-    }
+    row = Insert(index_key(shard, wake), _index_props(shard, wake, sent=sent))
     while True:
-        answer = yield from write(SHARDS, index_partition(shard), Insert(index_key(shard, wake), props))
+        answer = yield from write(SHARDS, index_partition(shard), row)
         if isinstance(answer, Applied | WriteRefused):
             return answer.etags[0] if isinstance(answer, Applied) else ""
+
+
+def file_shards(filings: Sequence[ShardFiling]) -> Steps[list[str]]:
+    """Do as `file_shard` for shards of one index partition, in one transaction; return the ETags in their order."""
+    rows = [Insert(index_key(each.shard, each.wake), _index_props(each.shard, each.wake, sent=each.sent)) for each in filings]
+    answer = yield from write(SHARDS, index_partition(filings[0].shard), *rows)
+    if isinstance(answer, Applied):
+        return list(answer.etags)
+    # One of the rows exists, or the answer was lost.
+    found = []
+    for each in filings:
+        found.append((yield from file_shard(each.shard, each.wake, sent=each.sent)))
+    return found
+
+
+def _index_props(shard: str, wake: Millis, *, sent: bool) -> Props:
+    return {"state": "sent" if sent else "pending", "wake": wake, "bucket": minute_text(wake), "tenant": shard_tenant(shard)}
 
 
 def note_counts(opened: OpenShard, tally: Tally, etag: str) -> Steps[str]:

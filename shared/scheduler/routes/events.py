@@ -123,17 +123,22 @@ async def _fan_out(call: Call[Scheduler, EventIn]) -> Answer:
 async def events_batch(call: Call[Scheduler, bytes]) -> Answer:
     """Schedule several events; each one is accepted or rejected for itself.
 
+    A batch that is not finished after 90 s is answered all the same: events that were not stored have the problem `batch-unfinished`.
+    `Retry-After` tells when refused lines may be sent again.
     A batch has at most 16 MiB, and less where the instances are small: `GET /limits` shows it. The Functions host answers 500 without a
     body to a larger one.
     """
-    results = await call.service.ingest.batch(call.tenant, call.body, lines=call.media == _NDJSON)
+    ingest = call.service.ingest
+    results = await ingest.batch(call.tenant, call.body, lines=call.media == _NDJSON, until=ingest.ends(call.arrival))
     accepted = sum(not isinstance(result, Problem) for result in results)
+    pause = max((int(result.headers.get("retry-after", 0)) for result in results if isinstance(result, Problem)), default=0)
     lines, turns = list[Fragment](), LoopTurns()
     for index, result in enumerate(results):
         line = orjson.dumps(_line(index, result))
         lines.append(Fragment(line))
         await turns.spend(LINE_COST + len(line))
-    return Answer(200, {"accepted": accepted, "rejected": len(lines) - accepted, "results": lines})
+    headers = {"retry-after": str(pause)} if pause else {}
+    return Answer(200, {"accepted": accepted, "rejected": len(lines) - accepted, "results": lines}, headers)
 
 
 async def _shown(call: Call[Scheduler, Any, Any], status: int, row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> Answer:
