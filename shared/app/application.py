@@ -15,6 +15,7 @@ from ..core.loop_stalls import StallWatch
 from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
 from ..delivery.channels import Sender, close_senders, open_senders
+from ..delivery.channels.asking import find_absent
 from ..engine.async_runner import AsyncRunner
 from ..engine.stored_forms import StoredForms, newer_forms
 from ..ops.export.service import Outlet, all_there
@@ -69,6 +70,7 @@ class Application(Services):
                 on_searchable=lambda tenant, new: self.scheduler.label_index.begin(tenant, fresh=new),
                 on_expired_key=self._tell_expired_key,
                 may_write=lambda: not self.forms.newer,
+                find_absent=lambda spec: find_absent(senders, spec),
             ),
             entropy=ports.entropy,
         )

@@ -88,6 +88,14 @@ class ChannelCaches(NamedTuple):
     """For this one: forgets the cached target of a tenant and a channel."""
 
 
+type FindAbsent = Callable[[ChannelSpec], Awaitable[Sequence[tuple[str, str]]]]
+
+
+async def nothing_absent(spec: ChannelSpec) -> Sequence[tuple[str, str]]:
+    """Return no fault: nobody is asked."""
+    return ()
+
+
 class ChannelChecks(NamedTuple):
     """The permissions of the service for channels."""
 
@@ -98,6 +106,8 @@ class ChannelChecks(NamedTuple):
     """True if the service has an identity for tokens of Entra that channels carry."""
     certificates: Container[tuple[str, str]]
     """The client certificates that the operator has listed, as `parse_certificates` returns them."""
+    find_absent: FindAbsent = nothing_absent
+    """Returns the faults, as (pointer, detail), of a channel whose target is certainly not there."""
 
 
 class Channels:
@@ -169,12 +179,21 @@ class Channels:
         """Create or replace a channel; the third value is True if it is new. Honours `If-Match` in `headers`.
 
         The representation contains the secret only if this call created it. The same settings again change nothing. dry_run: store
-        nothing; the entity tag is empty if something would be stored. Raises 404, 412, 422.
+        nothing; the entity tag is empty if something would be stored. Raises 404, 412, 422; of a dry run in a tenant that does not exist,
+        422 before 404.
         """
         # Imported here, because deliveries read channels and never check them.
-        from ..delivery.channels.validation import find_faults, find_grant_faults, is_signed, restore_secrets
+        from ..delivery.channels.validation import find_faults, find_grant_faults, is_signed, restore_secrets, without_grants
 
-        home = await self._home(tenant)
+        try:
+            home = await self._home(tenant)
+        except Problem as missing:
+            if dry_run and missing.status == 404:
+                # What it would be refused for once the tenant exists, as far as that is known, is said first.
+                plain = without_grants(spec)
+                if found := find_faults(plain, self._checks.egress, self._checks.own_accounts) or await self._checks.find_absent(plain):
+                    raise invalid_all(found) from None
+            raise
         identity = TenantIdentity(tenant, home.uid)
 
         def change(old: StoredChannel | None) -> StoredChannel:
@@ -195,9 +214,11 @@ class Channels:
             new = old._replace(spec=wanted, generations=generations, breaker=breaker)
             return old if new == old else new
 
+        there = await self._read(home, name)
+        planned = change(there)
+        if (there is None or there.spec != planned.spec) and (absent := await self._checks.find_absent(planned.spec)):
+            raise invalid_all(absent)
         if dry_run:
-            there = await self._read(home, name)
-            planned = change(there)
             return self._shown(planned), etag_of(there.etag) if there is planned else "", there is None
         old, new = await self._change(home, name, change)
         secret = None

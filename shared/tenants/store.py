@@ -36,7 +36,7 @@ from ..web.problem import conflict, invalid, invalid_all, not_found
 from . import rows, rules
 from .cache import Cached
 from .change_marks import ChangeMarks
-from .channel_store import ChannelCaches, ChannelChecks, Channels
+from .channel_store import ChannelCaches, ChannelChecks, Channels, FindAbsent, nothing_absent
 from .model import KeyIn, Tenant, TenantOut
 from .rows import Home, KeyRow
 
@@ -76,7 +76,7 @@ class OtherJobs:
     409 while a part of the tenant cannot be deleted. on_delete: deletes the parts of a tenant beside keys and channels; raises 409 like
     `refuse_delete`; safe to repeat. on_searchable: is called with a tenant that has declared other labels searchable, and True if the
     tenant is new. on_expired_key: is called with the tenant and the prefix of a key that is used after its expiry, once an hour for each
-    key. may_write: returns False while not even the day of a key's use may be noted.
+    key. may_write: returns False while not even the day of a key's use may be noted. find_absent: see `ChannelChecks`.
     """
 
     remains: Callable[[str], Awaitable[bool]] = _nothing
@@ -85,6 +85,7 @@ class OtherJobs:
     on_searchable: Callable[[str, bool], Awaitable[object]] = _nothing
     on_expired_key: Callable[[str, str], Awaitable[object]] = _nothing
     may_write: Callable[[], bool] = lambda: True
+    find_absent: FindAbsent = nothing_absent
 
 
 def _namespaces(settings: Settings) -> frozenset[tuple[str, str]]:
@@ -138,7 +139,8 @@ class TenantDirectory:
         """Keys and days, counted from 1970, whose use is noted as far as this process knows."""
         self._tasks: set[asyncio.Task[None]] = set()
         egress = Egress(settings.egress_names, plain=settings.plain_http, namespaces=_namespaces(settings))
-        checks = ChannelChecks(egress, settings.own_accounts, settings.token_client_id is not None, _certificates(settings))
+        listed = _certificates(settings)
+        checks = ChannelChecks(egress, settings.own_accounts, settings.token_client_id is not None, listed, self._jobs.find_absent)
         caches = ChannelCaches(self._marks, self._drop_target)
         self.channels = Channels(tables, clock, self.home, caches, settings.master_key, checks)
         """Channels: put, get, list, delete, rotate, pause."""

@@ -110,7 +110,7 @@ async def _serve(route: Route, get_app: GetApp, request: ApiRequest) -> ApiRespo
     progress.abandoned = True
     _late.add(task)
     task.add_done_callback(_late.discard)
-    found = problem.late(seconds, unknown=progress.begun and route.method != "GET", where=route.name)
+    found = problem.late(seconds, unknown=progress.begun and not route.reads, where=route.name)
     return _unserved(route, found, request.url)
 
 
@@ -153,18 +153,25 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
     if route.scopes:
         guest = route.guest(service, request.url, headers) if route.guest is not None and "authorization" not in headers else None
         key = guest or await auth.authenticate(app.directory, headers)
-        auth.authorize(key, route.scopes, reads=route.method == "GET")
+        auth.authorize(key, route.scopes, reads=route.reads)
     if route.own_token is not None:
         route.own_token(service, request.params, headers)
     if app is not None and route.method != "GET":
         # Before the body is checked: this version may not know what a newer one takes.
         await app.admit_write()
     query: Any = _NO_QUERY
+    absent: Problem | None = None
     given = parsing.read_query(request.url, request.query) if "?" in request.url or request.query else {}
     if route.of_tenant:
         asked = given.pop("tenant", None)
         if asked is not None or key.tenant or not route.tenant_optional:
-            tenant = await auth.acting_for(app.directory, key, asked)
+            try:
+                tenant = await auth.acting_for(app.directory, key, asked)
+            except Problem as found:
+                # What a dry run in a tenant that does not exist yet would be refused for, is said first.
+                if found.status != 404 or given.get("dry_run") != "true":
+                    raise
+                absent = found
     if route.param_adapters:
         _check_params(route, request.params)
     if given or route.query is not NoQuery:
@@ -184,6 +191,8 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
         elif not route.body_optional:
             least = "a JSON body: at least {}" if route.reads_json else "a body"
             raise problem.unreadable("empty-body", f"The call needs {least}.")
+    if absent is not None:
+        raise absent
     return Call(service, tenant, key, request.params, query, headers, body, raw, media, request.url, arrival, member)
 
 

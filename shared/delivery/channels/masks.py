@@ -11,7 +11,7 @@ import base64
 import binascii
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from html.entities import html5
 from typing import NamedTuple
@@ -51,6 +51,10 @@ _ESCAPE = _pattern(_ESCAPES)
 _ESCAPE_OR_BEGUN = _pattern(rb"(?P<begun>%b)|%b" % (_BEGUN, _ESCAPES))
 _WORDS = re.compile(r"[a-z]{1,15}(?:[-_.][a-z]{1,15})*")
 _CONTROLS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+
+type FindPlaces = Callable[[bytes], Iterable[tuple[int, int | None]]]
+"""Returns the places to mask in one layer, as beginning and end; the end is None if all that follows is masked."""
 
 
 class Masks(NamedTuple):
@@ -135,11 +139,16 @@ def _forms(value: str) -> Iterator[bytes]:
 
 def mask(data: bytes, masks: Masks, *, whole: bool = True) -> bytes:
     """Return the data with the values masked. whole: False if it was cut, so that a value may have been cut at its end."""
+    return mask_places(data, lambda text: _places(text, masks, whole=whole), whole=whole)
+
+
+def mask_places(data: bytes, find: FindPlaces, *, whole: bool = True) -> bytes:
+    """Return the data with the places masked that are found in any layer of it. whole: see `mask`."""
     found: list[tuple[int, int]] = []
     layers: list[_Layer] = []
     text = data
     while True:
-        for begin, end in _places(text, masks, whole=whole):
+        for begin, end in find(text):
             # A value that was cut, and one place too many, reach to the end of what was received, which later layers may not show.
             to_end = end is None
             first, last = begin, (end or len(text)) - 1

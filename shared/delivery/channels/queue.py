@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...core.clock import Clock, Millis
 from ...core.errors import OutcomeUnknown, Rejected, StorageError
@@ -11,8 +12,10 @@ from ...core.settings import Settings
 from ...core.version import version
 from ...storage.ports import MAX_MESSAGE_BYTES, Queues
 from . import cloudevents
-from .model import QueueChannel, is_service_queue
+from .model import ChannelSpec, QueueChannel, is_service_queue
 from .ports import OutgoingDelivery, Target, Verdict
+
+log = logging.getLogger(__name__)
 
 type AccountQueues = Callable[[str], Queues]
 """Opens the queues of another storage account, `https://{account}.queue.core.windows.net`, with the app's identity."""
@@ -31,6 +34,11 @@ def identity_accounts(settings: Settings, clock: Clock) -> AccountQueues:
         return AzureQueues.from_settings(there, clock)
 
     return open_account
+
+
+def _code_of(error: Rejected) -> str | None:
+    found = _CODE.match(str(error))
+    return found[0] if found else None
 
 
 class QueueSender:
@@ -70,8 +78,7 @@ class QueueSender:
             await queues.send(spec.queue, message.decode())
         except Rejected as error:
             # Only the service's code is used: the rest of the text may quote names or addresses.
-            found = _CODE.match(str(error))
-            code = found[0] if found else "no reason given"
+            code = _code_of(error) or "no reason given"
             why = "does not exist" if code == "QueueNotFound" else f"refuses the message ({code})"
             return Verdict("retry", None, f"{where} {why}")
         except OutcomeUnknown:
@@ -79,6 +86,24 @@ class QueueSender:
         except StorageError:
             return Verdict("retry", None, f"{where} cannot be reached")
         return Verdict("delivered")
+
+    async def find_absent(self, spec: ChannelSpec) -> Sequence[tuple[str, str]]:
+        """Return the faults of a channel whose queue is certainly not there, as (pointer, detail)."""
+        if not isinstance(spec, QueueChannel):
+            raise TypeError(f"not a queue channel: {spec.type}")
+        queues = self._queues(spec.account)
+        if queues is None:
+            return [("/account", "must be left out: this service has no identity for queues of other accounts")]
+        try:
+            await queues.length(spec.queue)
+        except Rejected as error:
+            # The role that sends to a queue need not allow to look at it.
+            if _code_of(error) == "QueueNotFound":
+                there = f"account {spec.account}" if spec.account is not None else "the service's own account"
+                return [("/queue", f"names a queue that does not exist in {there}; create it first")]
+        except StorageError as error:
+            log.info("A queue could not be asked for (%s)", type(error).__name__, extra={"action": "channel_unasked"})
+        return ()
 
     def _queues(self, account: str | None) -> Queues | None:
         if account is None:

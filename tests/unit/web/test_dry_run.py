@@ -60,6 +60,50 @@ async def test_stores_nothing_and_says_what_it_would_store(
     assert _definition(stored.json()) == _definition(other.json())
 
 
+CRON_FAULT = {"cron": "61 * * * *", "payload": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        ("/api/v1/tenants/new/channels/c", CHANNEL_BODY | {"url": "http://10.0.0.1/"}, "/url"),
+        ("/api/v1/tenants/new/channels/c", CHANNEL_BODY | {"headers": {"host": "x"}}, "/headers/host"),
+        ("/api/v1/tenants/new/channels/c", CHANNEL_BODY | {"headers": {"x-key": "***"}}, "/headers/x-key"),
+        ("/api/v1/tenants/new/channels/c", {"type": "queue", "queue": "tocsin-own"}, "/queue"),
+        ("/api/v1/schedules/nightly?tenant=new", CRON_FAULT, "/cron"),
+        ("/api/v1/fleets/web?tenant=new", {"partitions": 0}, "/partitions"),
+        ("/api/v1/calendars/bank?tenant=new", {"dates": ["2027-02-30"]}, "/dates/0"),
+    ],
+)
+async def test_faults_in_a_tenant_that_does_not_exist_yet_come_before_its_absence(
+    world: World, path: str, body: dict[str, Any], pointer: str
+) -> None:
+    before = world.dump()
+    asked = f"{path}{'&' if '?' in path else '?'}dry_run=true"
+    refused = await world.admin.put(asked, body)
+    assert (refused.status, refused.json()["errors"][0]["pointer"]) == (422, pointer)
+    # Without a dry run, the absence is all that is said, and a key of another tenant learns nothing in either case.
+    if "tenant=" in path:
+        assert (await world.admin.put(path, body)).status == 404
+        assert (await world.demo.put(asked, body)).status == 403
+    assert world.dump() == before
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/v1/tenants/new/channels/c", CHANNEL_BODY | {"client_certificate": "mine"}),
+        ("/api/v1/tenants/new/channels/c", {"type": "servicebus", "namespace": "a.servicebus.windows.net", "entity": "orders"}),
+        ("/api/v1/schedules/nightly?tenant=new", NIGHTLY | {"payload": 1}),
+        ("/api/v1/fleets/web?tenant=new", {"partitions": 4}),
+        ("/api/v1/calendars/bank?tenant=new", {"dates": ["2027-02-28"]}),
+    ],
+)
+async def test_a_sound_definition_in_a_tenant_that_does_not_exist_yet_is_404(world: World, path: str, body: dict[str, Any]) -> None:
+    asked = f"{path}{'&' if '?' in path else '?'}dry_run=true"
+    assert (await world.admin.put(asked, body)).status == 404
+
+
 async def test_tenant_and_the_same_settings_again(world: World) -> None:
     before = world.dump()
     assert (await world.admin.put("/api/v1/tenants/new?dry_run=true", {})).status == 201

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown, Rejected, Unavailable
 from shared.core.version import version
-from shared.delivery.channels import close_senders, open_senders
+from shared.delivery.channels import asking, close_senders, open_senders
+from shared.delivery.channels.asking import find_absent
 from shared.delivery.channels.model import QueueChannel
 from shared.delivery.channels.ports import Target, Verdict
 from shared.delivery.channels.queue import QueueSender, identity_accounts
@@ -81,6 +83,58 @@ async def test_failures_of_the_store_are_tried_again_without_quoting_it(error: E
 
     verdict = await QueueSender(Failing(SettableClock(NOW))).send(to_queue(), make_delivery())
     assert verdict.outcome == "retry" and verdict.error and says in verdict.error and "s3cret" not in verdict.error
+
+
+ABSENT = [("/queue", "names a queue that does not exist in the service's own account; create it first")]
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (None, ABSENT),
+        (Rejected("QueueNotFound (404)"), ABSENT),
+        (Rejected("AuthorizationPermissionMismatch (403)"), []),
+        (Rejected("?"), []),
+        (OutcomeUnknown("lost"), []),
+        (Unavailable("429 s3cret"), []),
+        (TimeoutError(), []),
+    ],
+)
+async def test_only_a_queue_that_is_surely_absent_is_a_fault_of_its_channel(
+    error: Exception | None, found: list[tuple[str, str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(MemoryQueues):
+        async def length(self, queue: str) -> int:
+            if error is not None:
+                raise error
+            return await super().length(queue)
+
+    sender = QueueSender(Failing(SettableClock(NOW)))
+    assert [*await find_absent({"queue": sender}, to_queue().spec)] == found
+    assert "s3cret" not in caplog.text
+
+
+async def test_a_queue_that_is_silent_is_no_fault_of_its_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(MemoryQueues):
+        async def length(self, queue: str) -> int:
+            return await asyncio.Event().wait()
+
+    monkeypatch.setattr(asking, "ASK_FOR", 0.01)
+    assert [*await find_absent({"queue": QueueSender(Silent(SettableClock(NOW)))}, to_queue().spec)] == []
+
+
+async def test_queues_of_other_accounts_are_asked_for_there_and_need_an_identity() -> None:
+    other = MemoryQueues(SettableClock(NOW))
+    own = MemoryQueues(SettableClock(NOW))
+    await own.ensure(["orders"])
+    senders = {"queue": QueueSender(own, lambda account: other)}
+    assert [*await find_absent(senders, to_queue().spec)] == []
+    [(pointer, detail)] = await find_absent(senders, to_queue(account="partner1").spec)
+    assert pointer == "/queue" and "in account partner1" in detail
+    await other.ensure(["orders"])
+    assert [*await find_absent(senders, to_queue(account="partner1").spec)] == []
+    [(pointer, _)] = await find_absent({"queue": QueueSender(own)}, to_queue(account="partner1").spec)
+    assert pointer == "/account"
 
 
 async def test_another_accounts_queues_are_opened_once_and_closed() -> None:

@@ -1,0 +1,39 @@
+"""Asks for the queue of a channel that is about to be stored: its events could not be delivered to one that does not exist.
+
+An answer counts only if it is sure. A queue that cannot be reached, or that the service may write and not look at, is no fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol, runtime_checkable
+
+from .model import ChannelSpec, QueueChannel
+from .ports import Sender
+
+log = logging.getLogger(__name__)
+
+ASK_FOR: Final = 3.0
+"""Seconds after which a queue that does not answer counts as there."""
+
+
+@runtime_checkable
+class AskingSender(Sender, Protocol):
+    """A sender that can ask whether a channel's target is there."""
+
+    async def find_absent(self, spec: ChannelSpec) -> Sequence[tuple[str, str]]:
+        """Return the faults of a channel whose target is certainly not there, as (pointer, detail)."""
+
+
+async def find_absent(senders: Mapping[str, Sender], spec: ChannelSpec) -> Sequence[tuple[str, str]]:
+    """Return the faults of a channel whose queue is certainly not there, as (pointer, detail)."""
+    if not isinstance(spec, QueueChannel) or not isinstance(sender := senders[spec.type], AskingSender):
+        return ()
+    try:
+        async with asyncio.timeout(ASK_FOR):
+            return await sender.find_absent(spec)
+    except TimeoutError:
+        log.info("The queue of a channel did not answer within %g s", ASK_FOR, extra={"action": "channel_unasked"})
+        return ()
