@@ -23,7 +23,7 @@ _BAD_KEY = "The key is not valid. Check that it is complete and was not revoked.
 
 
 _READABLE = frozenset({"events", "fleets"})
-"""The scopes whose GET routes a key of scope `read` may call."""
+"""The scopes of which a key of scope `read` may make the calls that change nothing."""
 
 
 class KeyDirectory(Protocol):

@@ -152,8 +152,10 @@ class RouteOptions(TypedDict, total=False):
     """True if answers carry an `ETag` (`Answer.etag`); documents the header."""
     record: Recording
     """When the record of an administrative call is written: `before` it, or `after` it if it must work while storage does not. `none`:
-    machines make these calls although a person's key permits them, or they change nothing. `always`: before it, although a tenant's app
+    machines make these calls although a person's key permits them. `always`: before it, although a tenant's app
     may make it."""
+    changes_nothing: bool
+    """True for a call that only computes an answer, although it is no GET: the scope `read` permits it, and it has no record."""
     about: About
     """The GET route that shows what a recorded call changes, and the tenant, if the path does not say it: it may stand in the body."""
     continues: Callable[[Call[Any, Any, Any]], bool]
@@ -201,6 +203,7 @@ class Route:
     guest: Guest | None = None
     own_token: OwnToken | None = None
     record: Recording = "before"
+    changes_nothing: bool = False
     about: About | None = None
     continues: Callable[[Call[Any, Any, Any]], bool] = _never
     """Returns True for a call that only continues what a recorded one has begun: it has no record."""
@@ -216,17 +219,22 @@ class Route:
         """True if calls act for one tenant, so that `?tenant=` is accepted."""
         return bool(self.scopes - _OF_NO_TENANT) and not self.names_tenant
 
+    @property
+    def reads(self) -> bool:
+        """True if calls change nothing."""
+        return self.method == "GET" or self.changes_nothing
+
     @cached_property
     def audited(self) -> bool:
         """True for an administrative call that may change something: an operator makes it, and not an agent, a server or a tenant's app."""
         if self.record == "always":
             return True
-        return self.method != "GET" and bool(self.scopes) and self.scopes <= _ADMINISTRATIVE and self.record != "none"
+        return not self.reads and bool(self.scopes) and self.scopes <= _ADMINISTRATIVE and self.record != "none"
 
     @cached_property
     def audited_for_operators(self) -> bool:
         """True for a call of a tenant's app that may change something: it has a record if an operator makes it."""
-        return self.method != "GET" and "events" in self.scopes and self.record != "none" and not self.audited
+        return not self.reads and "events" in self.scopes and self.record != "none" and not self.audited
 
     @cached_property
     def takes_body(self) -> bool:

@@ -173,7 +173,7 @@ async def bigben_cron(call: Call[BigBenServices, CronIn]) -> Answer:
     return Answer(200, StatusOut())
 
 
-@bigben.post("bigben/cron/describe", answers={200: CronDescription}, examples={"each night": _CRON}, record="none")
+@bigben.post("bigben/cron/describe", answers={200: CronDescription}, examples={"each night": _CRON}, changes_nothing=True)
 async def bigben_cron_describe(call: Call[BigBenServices, CronIn]) -> Answer:
     """Describe a cron in English without storing it. BigBen reads the cron from the body of a GET, which HTTP gives no meaning."""
     return Answer(200, describe(call.body))

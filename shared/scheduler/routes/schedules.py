@@ -166,6 +166,7 @@ async def schedules_preview(call: Call[Scheduler, None, PreviewQuery]) -> Answer
         "the last weekday of each month": {"cron": "0 18 LW * *", "timezone": "Europe/Berlin"},
         "every ten minutes": {"every": "PT10M"},
     },
+    changes_nothing=True,
 )
 async def schedules_preview_rule(call: Call[Scheduler, RuleIn, PreviewQuery]) -> Answer:
     """Return the first occurrences of a schedule that is not stored, without jitter.

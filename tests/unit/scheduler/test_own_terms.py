@@ -110,6 +110,23 @@ async def test_a_timeout_of_a_channel_without_one_is_refused(world: World) -> No
     assert (await world.demo.patch(f"{URL}/one", {"channel": "queue", "timeout": None})).status == 200
 
 
+@pytest.mark.parametrize(("change", "pointer"), [({"timeout": "PT5S"}, "/timeout"), ({"target": {"path": "/x"}}, "/target")])
+async def test_terms_that_a_removed_channel_would_have_to_fit_are_refused_by_their_own_name(
+    world: World, change: dict[str, Any], pointer: str
+) -> None:
+    channel = {"type": "http", "url": "http://localhost:7072/x"}
+    await world.admin.put(f"{TENANT}/channels/gone", channel)
+    await post(world, id="one", channel="gone")
+    assert (await world.admin.delete(f"{TENANT}/channels/gone")).status == 204
+    answer = await world.demo.patch(f"{URL}/one", change)
+    [error] = answer.json()["errors"]
+    assert (answer.status, error["pointer"]) == (422, pointer)
+    assert "channel gone was removed" in error["detail"] and "name another channel" in error["detail"]
+    # Both ways that the answer names, and the terms that need no channel.
+    assert (await world.demo.patch(f"{URL}/one", {"timeout": None, "expires": "PT1H"})).status == 200
+    assert (await world.demo.patch(f"{URL}/one", change | {"channel": "default"})).status == 200
+
+
 async def test_an_event_without_an_end_gets_its_tenants_which_null_and_its_own_replace(world: World) -> None:
     await world.admin.put(TENANT, {"expires": "PT1H"})
     assert (await world.admin.get(TENANT)).json()["expires"] == (await world.demo.get("/api/v1/limits")).json()["expires"] == "PT1H"

@@ -115,11 +115,13 @@ def test_a_key_to_read_permits_what_changes_nothing() -> None:
     for route in build_routes():
         if route.scopes:
             try:
-                authorize(key, route.scopes, reads=route.method == "GET")
-                permitted.add((route.method, route.scopes <= {"events", "fleets", "agent"}))
+                authorize(key, route.scopes, reads=route.reads)
+                permitted.add((route.method if route.method == "GET" else route.name, route.scopes <= {"events", "fleets", "agent"}))
             except Problem:
                 refused.add((route.method, "admin" in route.scopes or route.scopes == {"agent"}))
-    assert permitted == {("GET", True)} and {method for method, _ in refused} == {"GET", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}
+    computing = {("schedules_preview_rule", True), ("bigben_cron_describe", True)}
+    assert permitted == {("GET", True), *computing}
+    assert {method for method, _ in refused} == {"GET", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}
     assert ("GET", False) not in refused
 
 

@@ -565,3 +565,13 @@ async def test_delete_asks_for_overdue_occurrences(world: World) -> None:
     await put(world.demo)
     assert (await world.demo.delete(f"{URL}?overdue=lose")).status == 422
     assert (await world.demo.delete(f"{URL}?overdue=keep")).status == 204
+
+
+async def test_key_to_read_previews_a_schedule_and_nothing_is_stored_or_recorded(world: World) -> None:
+    reader = await world.key("demo", ["read"])
+    before, records = world.dump(), (await world.admin.get("/api/v1/audit")).json()["items"]
+    found = await reader.post(f"{SCHEDULES_URL}/preview?n=2", {"cron": "0 2 * * *"})
+    assert (found.status, len(found.json()["items"])) == (200, 2)
+    assert (await world.admin.post(f"{SCHEDULES_URL}/preview?tenant=demo", {"cron": "0 2 * * *"})).status == 200
+    assert (await reader.put(f"{SCHEDULES_URL}/nightly", {"cron": "0 2 * * *", "payload": 1})).status == 403
+    assert world.dump() == before and (await world.admin.get("/api/v1/audit")).json()["items"] == records
