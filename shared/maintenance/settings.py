@@ -29,10 +29,6 @@ def _is_guard_of_approvals(value: object) -> bool:
     return value == "approve"
 
 
-def _is_hold(value: object) -> bool:
-    return value == "hold"
-
-
 def _without_default(schema: dict[str, Any]) -> None:
     schema.pop("default", None)
 
@@ -145,7 +141,6 @@ class FleetMaintenance(Strict):
     )
     strangers: Strangers = Field(
         "hold",
-        exclude_if=_is_hold,
         description="Treatment of an event that also names a VM without an agent in any fleet of the tenant: hold (until NotBefore) or "
         "ignore (approve once all known nodes are ready).",
     )

@@ -63,6 +63,9 @@ async def test_a_fleet_can_ignore_what_nobody_knows_but_not_what_another_fleet_k
     ignore = {"partitions": 1, "maintenance": SETTINGS | {"strangers": "ignore"}}
     assert (await world.demo.put("/api/v1/fleets/db", ignore)).status == 201
     assert (await world.demo.get("/api/v1/fleets/db")).json()["maintenance"]["strangers"] == "ignore"
+    await world.demo.put("/api/v1/fleets/usual", {"partitions": 1})
+    shown = {each["name"]: each["maintenance"]["strangers"] for each in (await world.demo.get("/api/v1/fleets")).json()["items"]}
+    assert shown == {"db": "ignore", "usual": "hold"} and (await world.demo.delete("/api/v1/fleets/usual")).status == 204
     assert await a.sees("PREPARED", on=("a", "nobody")).holds() == READY
     d = (await make_web(world.demo)).sees("WAITING", "other", on=("a", "d"))
     await d.reports()
