@@ -7,10 +7,11 @@ object `{"untrusted": TEXT}`, with escapes in place of characters that nobody se
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from ...delivery.channels.masks import mask_places
 from ..declared.references import MASK
 from ..terminal.documents import to_json
 
@@ -44,6 +45,15 @@ _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]",
 )
 """Characters that are not seen, though Python counts them as printable: fillers, and selectors of variants, 256 of which spell bytes."""
+_NAMED: Final = re.compile(rb"(?<![\w-])([A-Za-z][A-Za-z0-9_-]{0,63})[\"']?[ \t]{0,8}(?:=>|[:=,])[ \t]{0,8}")
+"""The name of a header or member, and what stands between it and its value."""
+_QUOTED: Final = rb"\"(?P<double>[^\"]+)\"|'(?P<single>[^']+)'|(?P<bare>%b)"
+_VALUE: Final = re.compile(_QUOTED % rb"(?:(?i:basic|bearer|digest|negotiate|token)[ \t]{1,8})?(?:[^\s\"'<>,{}\[\]&]|,(?=[^\s]))+")
+_COOKIE: Final = re.compile(_QUOTED % rb"[^\r\n\"'<>]+")
+_CREDENTIALS: Final = re.compile(rb"\b(?i:bearer|basic)[ \t]{1,8}((?=[A-Za-z+/=._~-]{0,512}[0-9])[A-Za-z0-9+/=._~-]{8,})")
+"""Credentials of a header whose name is not beside it."""
+_COMMON: Final = re.compile(r"token|secret|signature|credentials?", re.I)
+"""Names that are also words of sentences."""
 _PASSWORD: Final = re.compile(r"(://[^/?#\s@:]*:)[^/?#\s@]+@")
 
 
@@ -95,10 +105,28 @@ def _is_seen(sign: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """Return a text with keys, signing secrets, passwords in URLs and values of parameters with secret names masked."""
+    """Return a text with keys, signing secrets, passwords in URLs, and values of parameters and headers with secret names masked.
+
+    A header is found in the escapes of JSON, HTML and URLs too, as receivers quote it.
+    """
+    text = mask_places(text.encode(errors="surrogatepass"), _header_values).decode(errors="surrogatepass")
     text = _KEY.sub(lambda found: found[0] if len(found[0]) == _KEY_PREFIX else MASK, text)
     text = _PARAMETER.sub(lambda found: f"{found[1]}{MASK}" if _SECRET.search(found[2]) else found[0], text)
     return _PASSWORD.sub(rf"\g<1>{MASK}@", text)
+
+
+def _header_values(text: bytes) -> Iterator[tuple[int, int | None]]:
+    """Yield the places of the values of headers with secret names, such as `authorization: Bearer ...` and `"x-api-key": "..."`."""
+    at = 0
+    while found := _NAMED.search(text, at):
+        name, at = found[1].decode(), found.end()
+        if not _SECRET.search(name) or (value := (_COOKIE if "cookie" in name.lower() else _VALUE).match(text, at)) is None:
+            continue
+        # A sentence such as `token: expired` quotes no header.
+        if value.lastgroup != "bare" or not _COMMON.fullmatch(name) or not value[0].isalpha():
+            yield value.span(value.lastgroup or 0)
+            at = value.end()
+    yield from (found.span(1) for found in _CREDENTIALS.finditer(text))
 
 
 def _hidden(value: Any, name: str) -> Any:

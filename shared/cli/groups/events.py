@@ -18,7 +18,7 @@ from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
 from ..session import CommandSession, api_path, parse_pairs, parse_payload, usage_errors, without_fields
 from ..terminal.output import duration_text
-from ..terminal.times import duration_option, time_option
+from ..terminal.times import NEVER, duration_option, expiry_option, time_option
 from ..watching import MAX_INTERVAL
 from .event_filters import Changed, Dead, Followed, Listed, filter_of
 from .events_fanouts import Channels, channel_fields, is_fanout, print_fanout, print_made, print_report
@@ -53,7 +53,9 @@ def create(
     delay: Annotated[str | None, duration_option("Time from now to the delivery, as a duration such as 30s. Or give --due.")] = None,
     id: Annotated[str | None, typer.Option(help="Your id for the event, such as order-17. The same id again is the same event.")] = None,
     channel: Channels = None,
-    expires: Annotated[str | None, duration_option("Stop trying this duration after the due time, such as 1h.")] = None,
+    expires: Annotated[
+        str | None, expiry_option("Stop trying this duration after the due time, such as 1h; never: whatever the tenant's default is.")
+    ] = None,
     flex: Annotated[str | None, duration_option("Deliver at any time within this duration after the due time, such as 5m.")] = None,
     durability: Annotated[Literal["fast", "standard", "mirrored"] | None, typer.Option(help="Durability of the event.")] = None,
     ordering_key: Annotated[
@@ -97,7 +99,7 @@ def create(
     given |= {"ordering_key": ordering_key, "collapse": collapse, "on_conflict": on_conflict}
     given |= terms_of(retry, timeout, content_type)
     given |= {"on_delivered": on_delivered, "on_dead": on_dead, "target": target_of(path, query, method, header)}
-    fields: Any = {name: value for name, value in given.items() if value is not None}
+    fields: Any = {name: value for name, value in given.items() if value is not None} | _without_end(expires)
     content: Any = None
     if payload is not None or content_type is not None or not calls.may_lack_payload(fields):
         content = parse_payload(payload, content_type)
@@ -119,6 +121,11 @@ def create(
 
         session.flush()
         wait_for_end(session, [each["id"] for each in made["events"]] if channels is not None else [made["id"]])
+
+
+def _without_end(expires: str | None) -> dict[str, None]:
+    """Return the field of an event that never lapses, whatever its tenant's default is."""
+    return {"expires": None} if expires == NEVER else {}
 
 
 def get(session: CommandSession, id: Id) -> None:
@@ -234,7 +241,9 @@ def change(
     delay: Annotated[str | None, duration_option("New time from now to the delivery, as a duration such as 30s.")] = None,
     payload: Annotated[str | None, typer.Option(help="New payload as JSON, such as '{\"order\": 18}'; @FILE reads a file.")] = None,
     channel: Annotated[str | None, typer.Option(help="New channel to deliver to, such as default.")] = None,
-    expires: Annotated[str | None, duration_option("New duration after the due time at which delivery stops, such as 1h.")] = None,
+    expires: Annotated[
+        str | None, expiry_option("New duration after the due time at which delivery stops, such as 1h; never: it does not stop.")
+    ] = None,
     retry: Retry = None,
     timeout: Timeout = None,
     content_type: ContentType = None,
@@ -258,7 +267,7 @@ def change(
     given: dict[str, Any] = {"due": due, "delay": delay, "channel": channel, "expires": expires}
     given |= terms_of(retry, timeout, content_type)
     given |= {"on_delivered": on_delivered, "on_dead": on_dead, "target": target_of(path, query, method, header)}
-    body = {name: value for name, value in given.items() if value is not None}
+    body = {name: value for name, value in given.items() if value is not None} | _without_end(expires)
     for name in remove or ():
         if name.field in body:
             raise CommandFailed(f"--remove {name} and a new value exclude each other", advice="Give one of them.", status=Exit.USAGE)

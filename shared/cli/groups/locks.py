@@ -10,7 +10,7 @@ import typer
 from ..commands import Note, add_commands
 from ..connection_options import AllowPlainHttp, ConnectionName, KeyOption, Tenant, Url
 from ..help import add_command
-from ..session import CommandSession, api_path
+from ..session import CommandSession, api_path, without_fields
 from ..terminal.output import duration_text
 from ..terminal.times import duration_option
 
@@ -49,7 +49,13 @@ def show(session: CommandSession, name: Name) -> None:
     Examples:
         tocsin locks show nightly
     """
-    session.print_document(session.get(api_path("locks", name)))
+    found = session.get(api_path("locks", name))
+    if session.json:
+        session.emit(found)
+        return
+    session.screen.fields(without_fields(found, "waiters"))
+    rows = [(place, each["holder"], each["since"]) for place, each in enumerate(found["waiters"], 1)]
+    session.screen.table(("place", "holder", "since"), rows, title="waiters")
 
 
 def release(

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import typer
 
+NEVER: Final = "never"
+"""What people type for an event without an end."""
 _SHORT: Final = re.compile(
     r"(?:(?P<W>\d{1,6})w)?(?:(?P<D>\d{1,7})d)?(?:(?P<H>\d{1,8})h)?(?:(?P<M>\d{1,9})m(?:in)?)?(?:(?P<S>\d{1,11}(?:\.\d{1,3})?)s)?", re.ASCII
 )
@@ -25,6 +27,16 @@ def duration_option(help: str, *names: str) -> Any:
 def time_option(help: str, *names: str) -> Any:
     """Return an option for a time. names: of the option, if not the parameter's."""
     return typer.Option(*names, parser=time, metavar="TIME", help=help)
+
+
+def expiry_option(help: str) -> Any:
+    """Return an option for a duration, or `never`."""
+    return typer.Option(parser=expiry, metavar="DURATION|never", help=help)
+
+
+def expiry(text: str) -> str:
+    """Return a duration for the API, or NEVER. Raises `typer.BadParameter`."""
+    return NEVER if text.strip().lower() == NEVER else duration(text)
 
 
 def time_or_duration_option(help: str, *names: str) -> Any:
