@@ -11,6 +11,9 @@ from .openapi_document import build
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "problems.md"
 
+IN_LINES = {"batch-unfinished": {"503"}}
+"""The codes that only lines of a batch's answer have."""
+
 _HEAD = """# Problem types
 
 Look up here what an error of the API means and what to do.
@@ -36,7 +39,7 @@ def answers(contract: dict[str, Any]) -> dict[str, set[str]]:
 
 def page() -> str:
     """The whole page. Raises KeyError for a code without a meaning."""
-    found = sorted(answers(build()).items())
+    found = sorted({**answers(build()), **IN_LINES}.items())
     rows = [f"- `{code}` ({', '.join(sorted(statuses))}): {MEANINGS[code]}\n" for code, statuses in found if MEANINGS[code]]
     plain = ", ".join(f"`{code}`" for code, _ in found if not MEANINGS[code])
     return f"{_HEAD}{''.join(rows)}\nThe `detail` of these says it all: {plain}.\n"

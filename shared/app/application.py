@@ -15,7 +15,6 @@ from ..core.loop_stalls import StallWatch
 from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
 from ..delivery.channels import Sender, close_senders, open_senders
-from ..delivery.channels.asking import find_absent
 from ..engine.async_runner import AsyncRunner
 from ..engine.stored_forms import StoredForms, newer_forms
 from ..ops.export.service import Outlet, all_there
@@ -30,6 +29,7 @@ from .start import prepare
 from .timers import Timers
 
 if TYPE_CHECKING:
+    from ..delivery.channels.model import ChannelSpec
     from ..leases.service.owner_lookup import OwnerLookup
     from ..ops.verification.watch import TraceWatch
     from ..scheduler.ingest.limit_notices import LimitNotices
@@ -70,7 +70,7 @@ class Application(Services):
                 on_searchable=lambda tenant, new: self.scheduler.label_index.begin(tenant, fresh=new),
                 on_expired_key=self._tell_expired_key,
                 may_write=lambda: not self.forms.newer,
-                find_absent=lambda spec: find_absent(senders, spec),
+                find_absent=self._find_absent,
             ),
             entropy=ports.entropy,
         )
@@ -95,6 +95,11 @@ class Application(Services):
             wakes_of = {"first": self.scheduler.wakes, "second": second.scheduler.wakes}
             self.on_failover = second.on_failover = lambda side: wakes_of[side].start(takes[side])
             self.scheduler.serving = second.scheduler.serving = self._serving_scheduler
+
+    async def _find_absent(self, spec: ChannelSpec) -> Sequence[tuple[str, str]]:
+        from ..delivery.channels.asking import find_absent
+
+        return await find_absent(self.senders, spec)
 
     @cached_property
     def timers(self) -> Timers:

@@ -109,7 +109,7 @@ export interface paths {
         put?: never;
         /**
          * Schedule several events; each one is accepted or rejected for itself
-         * @description A batch has at most 16 MiB, and less where the instances are small: `GET /limits` shows it. The Functions host answers 500 without a body to a larger one.
+         * @description A batch that is not finished after 90 s is answered all the same: events that were not stored have the problem `batch-unfinished`. `Retry-After` tells when refused lines may be sent again. A batch has at most 16 MiB, and less where the instances are small: `GET /limits` shows it. The Functions host answers 500 without a body to a larger one.
          */
         post: operations["events_batch"];
         delete?: never;

@@ -7,7 +7,7 @@ from shared.web.problem_types import MEANINGS
 
 
 def test_every_code_of_a_route_has_a_meaning_and_no_other_code_has_one() -> None:
-    assert set(problem_page.answers(openapi_document.build())) == set(MEANINGS)
+    assert {*problem_page.answers(openapi_document.build()), *problem_page.IN_LINES} == set(MEANINGS)
 
 
 def test_page_is_generated() -> None:
