@@ -214,11 +214,13 @@ class Channels:
             new = old._replace(spec=wanted, generations=generations, breaker=breaker)
             return old if new == old else new
 
-        there = await self._read(home, name)
-        planned = change(there)
-        if (there is None or there.spec != planned.spec) and (absent := await self._checks.find_absent(planned.spec)):
-            raise invalid_all(absent)
+        if absent := await self._checks.find_absent(spec):
+            there = await self._read(home, name)
+            if change(there) is not there:
+                raise invalid_all(absent)
         if dry_run:
+            there = await self._read(home, name)
+            planned = change(there)
             return self._shown(planned), etag_of(there.etag) if there is planned else "", there is None
         old, new = await self._change(home, name, change)
         secret = None

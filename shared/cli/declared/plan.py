@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -109,7 +109,7 @@ def make_steps(
     later = {(each.tenant, each.name) for each in declared if each.kind in ("channel", "calendar") and each not in stored}
     later |= {pair for each, found in resolved.items() if each.kind == "tenant" for pair in _new_audiences(each, found.document, stored)}
     steps, last = [], []
-    refused: list[tuple[Address, Refused]] = []
+    refused: list[tuple[Address, CommandFailed]] = []
     for address, found in resolved.items():
         body, shown = found.document, stored.get(address)
         if address.kind == "tenant" and shown is not None and _gets_notices(address.tenant, body, later):
@@ -122,7 +122,9 @@ def make_steps(
         except Refused as refusal:
             if refusal.status not in _ABOUT_ONE:
                 raise
-            refused.append((address, refusal))
+            refused.append((address, to_command_failure(refusal)))
+        except CommandFailed as fault:
+            refused.append((address, fault))
         else:
             steps.append(replace(step, changes=tuple(_without_values(each, found.references) for each in step.changes)))
         progress()
@@ -131,11 +133,11 @@ def make_steps(
     return [*steps, *last]
 
 
-def _all_refused(refused: Sequence[tuple[Address, Refused]]) -> CommandFailed:
-    first = to_command_failure(refused[0][1])
+def _all_refused(refused: Sequence[tuple[Address, CommandFailed]]) -> CommandFailed:
+    first = refused[0][1]
     if len(refused) == 1:
         return first
-    titles = [f"{address}: {to_command_failure(refusal).title}" for address, refusal in refused]
+    titles = [f"{address}: {failed.title}" for address, failed in refused]
     advice = "Correct these definitions, and run the command again. Nothing was changed."
     return CommandFailed("\n".join([f"the app refuses {len(refused)} definitions:", *titles]), advice=advice, status=first.status)
 
@@ -161,6 +163,7 @@ def _step(session: CommandSession, address: Address, body: Any, shown: Mapping[s
         # Its tenant is created by an earlier step.
         if address.kind == "tenant":
             raise
+        _check_names(address, body, later)
         return Step(address, "create", body, checked=False)
     except Invalid as refused:
         if address.kind == "tenant" or not _waits(refused, address.tenant, body, later):
@@ -178,6 +181,33 @@ def _step(session: CommandSession, address: Address, body: Any, shown: Mapping[s
         secrets = [path for path, value in leaves(after) if value == MASK and sent.get(path) != MASK]
         changes = (FieldChange(f"one of {', '.join(secrets)}" if len(secrets) > 1 else "".join(secrets), MASK, MASK),)
     return Step(address, "change", body, changes, before)
+
+
+def _check_names(address: Address, body: Mapping[str, Any], later: Set[tuple[str, str]]) -> None:
+    """Raise `CommandFailed` if a schedule or fleet of a new tenant names a channel or calendar that the file does not declare."""
+    for pointer, kind, name in _named(address.kind, body):
+        if isinstance(name, str) and (address.tenant, name) not in later:
+            title = f"{pointer}: the file declares no {kind} {name} for the new tenant {address.tenant}"
+            raise CommandFailed(title, where=str(address), advice=f"Declare the {kind}, or correct the name.", status=Exit.REFUSED)
+
+
+def _named(kind: str, body: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the names of channels and calendars in a definition: pointer, kind, name."""
+    if kind == "fleet" and isinstance(notify := body.get("notify"), dict):
+        yield "/notify/channel", "channel", notify.get("channel")
+    if kind != "schedule":
+        return
+    channels = body.get("channels")
+    if not isinstance(channels, list):
+        yield "/channel", "channel", body.get("channel", "default")
+    for number, name in enumerate(channels if isinstance(channels, list) else ()):
+        yield f"/channels/{number}", "channel", name
+    for field in ("on_delivered", "on_dead"):
+        yield f"/{field}", "channel", body.get(field)
+    exclude = body.get("exclude")
+    calendars = exclude.get("calendars") if isinstance(exclude, dict) else None
+    for number, name in enumerate(calendars if isinstance(calendars, list) else ()):
+        yield f"/exclude/calendars/{number}", "calendar", name
 
 
 def _new_audiences(tenant: Address, body: Any, stored: Mapping[Address, Mapping[str, Any]]) -> set[tuple[str, str]]:

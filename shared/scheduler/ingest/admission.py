@@ -52,6 +52,8 @@ TRACED_OF_BATCH = 20
 STORE_FOR = 90.0
 """Seconds after its arrival in which a batch begins to store events. It is answered `CONFIRMED_WITHIN` later at the latest, so within the
 time of such calls."""
+FEW = 16
+"""Events that are stored at once, so that their batch takes no longer than one of them."""
 ENDED_UNDELIVERED = ("dead", "cancelled", "lapsed")
 """States in which an event stays without having been delivered."""
 
@@ -168,14 +170,16 @@ class Ingest:
     async def batch(self, tenant: str, raw: bytes, *, lines: bool, until: float = math.inf) -> list[Admitted | Queued | Problem]:
         """Store or queue the events of a JSON array or of JSON lines, each independently of the others. Return results in the order sent.
 
-        until: see `ends`; events that are not stored by then have the problem `batch-unfinished`, or 503 with an unknown outcome.
+        until: see `ends`; events that are not stored by then have the problem `batch-unfinished`, or 503 with an unknown outcome. It does
+        not bind a batch of at most `FEW` events.
         Raises `Problem` if the batch itself is wrong (not JSON, empty, too many events), and 429 if the tenant's limits let none of its
         good events in.
         """
         spans = await element_spans(raw, MAX_BATCH_EVENTS, by_line=lines)
         if not spans:
             raise invalid("", "the batch contains no event")
-        return await self._each(tenant, (_element(raw, span) for span in spans), BatchTerms(whole=not lines, until=until))
+        terms = BatchTerms(whole=not lines, until=until if len(spans) > FEW else math.inf)
+        return await self._each(tenant, (_element(raw, span) for span in spans), terms)
 
     async def each(
         self, tenant: str, documents: Sequence[bytes], noted: Props | None = None, until: float = math.inf
@@ -184,7 +188,7 @@ class Ingest:
 
         noted: further properties of the rows of events that are stored. until: see `batch`.
         """
-        return await self._each(tenant, iter(documents), BatchTerms(noted or {}, until=until))
+        return await self._each(tenant, iter(documents), BatchTerms(noted or {}, until=until if len(documents) > FEW else math.inf))
 
     async def _each(self, tenant: str, documents: Iterator[bytes | Problem], terms: BatchTerms) -> list[Admitted | Queued | Problem]:
         with self.limits.admitting(tenant) as let_in:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -220,6 +221,8 @@ class ShardFiller:
 
     def _in_time(self, group: Sequence[PendingEntry]) -> list[PendingEntry]:
         """Return the entries that are still to be written."""
+        if all(each.until == math.inf for each in group):
+            return [*group]
         now = self._clock.monotonic()
         for each in group:
             if each.until <= now:

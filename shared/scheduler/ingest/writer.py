@@ -366,7 +366,7 @@ class Writer:
             known: FreshId | KnownId = FreshId()
             for name in event.names:
                 async with self._in_flight:
-                    if self._clock.monotonic() >= call.until:
+                    if call.until < math.inf and self._clock.monotonic() >= call.until:
                         raise NotReached
                     here = Address(filling.opened.shard, row)
                     if event.reuses is not None:

@@ -71,6 +71,44 @@ def _counts(applied: CommandResult, line: int = -1) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", applied.lines[line])]
 
 
+WRONG = """
+tenants:
+  cafe:
+    channels:
+      orders: {type: http, url: "https://10.0.0.1/hook"}
+    fleets:
+      ovens: {partitions: 0}
+      mills: {partitions: 4, notify: {channel: elsewhere}}
+    calendars:
+      holidays: {dates: [2026-02-30]}
+    schedules:
+      open: {cron: "61 6 * * *", channel: orders, payload: 1}
+      close: {cron: "0 18 * * *", channel: nowhere, payload: 1}
+      clean: {cron: "0 19 * * *", payload: 1}
+      count: {cron: "0 20 * * *", channels: [orders, stock], payload: 1}
+      rest: {cron: "0 21 * * *", channel: orders, exclude: {calendars: [feasts]}, payload: 1}
+"""
+
+
+def test_a_dry_run_finds_every_fault_inside_a_tenant_that_the_file_creates(admin: Command, tmp_path: Path) -> None:
+    file = _write(tmp_path, WRONG)
+    before = _calls(admin)
+    for words in (("--dry-run",), ()):
+        failed = admin("apply", "-f", file, *words)
+        assert (failed.code, failed.out) == (1, "") and "the app refuses 9 definitions" in failed.err
+        faults = ("channel cafe/orders: ", "fleet cafe/ovens: ", "calendar cafe/holidays: ", "schedule cafe/open: ")
+        assert all(fault in failed.err for fault in faults)
+        for name, absent in (
+            ("close", "channel nowhere"),
+            ("clean", "channel default"),
+            ("count", "channel stock"),
+            ("rest", "calendar feasts"),
+        ):
+            assert re.search(rf"schedule cafe/{name}: .*the file declares no {absent}", failed.err)
+        assert re.search(r"fleet cafe/mills: /notify/channel: the file declares no channel elsewhere", failed.err)
+    assert _calls(admin) == before and admin("tenants", "get", "cafe").code != 0
+
+
 def test_a_schedule_with_channels_that_the_file_creates(admin: Command, tmp_path: Path) -> None:
     file = _write(tmp_path, FILE.replace("bakery", "cafe").replace("channel: archive", "channels: [orders, archive]"))
     assert _counts(admin.ok("apply", "-f", file, "--dry-run"))[:2] == [7, 0]

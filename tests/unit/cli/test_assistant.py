@@ -337,6 +337,17 @@ def test_a_change_of_many_needs_a_filter_and_a_prepared_one_can_be_dropped(ask: 
         ("https://user:pa55@db.example/x", "pa55"),
         ("https://x.blob.core.windows.net/a?sv=2026&sig=xyz%3D", "xyz%3D"),
         ("wss://a.example/?access_token=eyJh", "eyJh"),
+        ("answered 401: Authorization: Bearer abc123 is unknown", "abc123"),
+        ('{"headers":{"X-Api-Key":"my key 1"}}', "my key"),
+        (r"{\"body\":\"{\\\"x-auth-token\\\":\\\"abc def\\\"}\"}", "abc def"),
+        ("<pre>&quot;authorization&quot;: &quot;Basic Zm9v&quot;</pre>", "Zm9v"),
+        ("got authorization%3A%20Bearer%20abcdef", "abcdef"),
+        ("{'Cookie': 'session=s3ss; b=t2'}", "t2"),
+        ("Cookie: session=s3ss; b=t2", "t2"),
+        ("webhook-signature: v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9", "K5oZfzN95Z"),
+        ('the header "Authorization" was "Bearer abc12345"', "abc12345"),
+        ("password=hunter", "hunter"),
+        ("token: e9834", "e9834"),
     ],
 )
 def test_secrets_in_texts_are_masked(text: str, hidden: str) -> None:
@@ -345,7 +356,8 @@ def test_secrets_in_texts_are_masked(text: str, hidden: str) -> None:
 
 
 def test_what_is_no_secret_stays() -> None:
-    for text in ("tsn_3ijpvmo2", "https://a.example/x?page=2", "sign=up", "mailto:a@b.example", "a token of thanks"):
+    sentences = ("invalid token: expired", "invalid signature: the header webhook-signature is missing", "basic authentication is needed")
+    for text in ("tsn_3ijpvmo2", "https://a.example/x?page=2", "sign=up", "mailto:a@b.example", "a token of thanks", *sentences):
         assert answers.without_secrets(text) == text
 
 

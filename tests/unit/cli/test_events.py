@@ -88,6 +88,19 @@ def test_own_terms_and_a_body_of_another_type_are_given_changed_and_taken_away(t
         assert failed.code == Exit.USAGE and "--content-type needs --payload" in failed.err
 
 
+def test_never_takes_the_end_that_the_tenant_gives_away(tocsin: Command) -> None:
+    tocsin.kit.client.call("PUT", "tenants/demo", {"expires": "PT1H"}, key=LOCAL_ADMIN_KEY)
+    for name, words in (("usual", ()), ("never", ("--expires", "never"))):
+        tocsin.ok("events", "create", "--delay", "PT1H", "--id", name, *words)
+    [usual] = tocsin.ok("events", "get", "usual", "--json").documents
+    [never] = tocsin.ok("events", "get", "never", "--json").documents
+    assert (usual["expires"], "expires" in never) == ("PT1H", False)
+    tocsin.ok("events", "change", "usual", "--expires", "Never")
+    [usual] = tocsin.ok("events", "get", "usual", "--json").documents
+    assert "expires" not in usual
+    assert tocsin("events", "create", "--delay", "PT1H", "--expires", "nevermore").code == Exit.USAGE
+
+
 def test_target_callbacks_and_end_are_changed_and_taken_away(tocsin: Command) -> None:
     tocsin.ok("events", "create", "--delay", "PT1H", "--id", "altered", "--path", "/17", "--expires", "PT1H")
     changed = ("--path", "/18", "--query", "a=b", "--on-dead", "default", "--on-delivered", "default", "--remove", "expires")

@@ -19,6 +19,8 @@ def test_locks_are_listed_shown_revoked_and_released(tocsin: Command) -> None:
     assert tocsin.ok("locks", "list").row("nightly")[1:4] == ["held", "web-1", str(held["token"])]
     [shown] = tocsin.ok("locks", "show", "nightly", "--json").documents
     assert (shown["state"], [each["holder"] for each in shown["waiters"]]) == ("held", ["web-2"])
+    shown_rows = tocsin.ok("locks", "show", "nightly")
+    assert (shown_rows.row("1")[1], "holder" in shown_rows.out, "[{" in shown_rows.out) == ("web-2", True, False)
     assert_text("locks.revoked", tocsin.ok("locks", "revoke", "nightly", "--note", "it hangs").lines, lock="nightly", seconds=12.2)
     assert tocsin.ok("locks", "list").row("nightly")[1] == "revoked"
     token = str(held["token"])

@@ -179,6 +179,20 @@ def test_lines_whose_fate_storage_did_not_confirm_are_sent_again_only_with_an_id
     assert service.send(events(2), make_ids=False).accepted == 0 and len(service.batches) == 1
 
 
+def test_lines_that_are_not_stored_for_certain_are_sent_again_without_an_id_too() -> None:
+    def unfinished(lines: list[Any]) -> ApiReply:
+        problem = {"status": 503, "detail": "not stored", "outcome": "unchanged"}
+        results = [
+            {"index": 0, "status": 201, "id": "s0"},
+            *({"index": at, "status": 503, "problem": problem} for at in range(1, len(lines))),
+        ]
+        return ApiReply(200, {"retry-after": "1"}, orjson.dumps({"accepted": 1, "rejected": len(lines) - 1, "results": results}))
+
+    service = Service(unfinished, unfinished)
+    assert service.send(events(5), make_ids=False).accepted == 5
+    assert [[event["payload"] for event in lines] for lines in service.batches] == [[0, 1, 2, 3, 4], [1, 2, 3, 4], [2, 3, 4]]
+
+
 def test_lost_answer_is_asked_for_again_with_the_same_ids() -> None:
     service = Service(lambda lines: LOST)
     assert service.send(events(2)).accepted == 2

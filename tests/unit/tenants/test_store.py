@@ -266,6 +266,28 @@ async def test_deleting_a_tenant_ends_keys_channels_and_the_tenant(world: World)
         await world.directory.delete("acme")
 
 
+async def test_a_channel_whose_queue_is_absent_is_refused_unless_it_stays_as_it_is(world: World) -> None:
+    absent: list[str] = []
+
+    async def find_absent(spec: ChannelSpec) -> list[tuple[str, str]]:
+        return [("/queue", "is absent")] if isinstance(spec, QueueChannel) and spec.queue in absent else []
+
+    directory = TenantDirectory(world.tables, world.clock, make_settings(), jobs=OtherJobs(find_absent=find_absent))
+    await directory.put("acme", Tenant())
+    alarms, other = (QueueChannel(type="queue", queue=name) for name in ("alarms", "other"))
+    absent.append("other")
+    await directory.channels.put("acme", "c", alarms)
+    for dry_run in (True, False):
+        for name in ("c", "d"):
+            with pytest.raises(Problem, match="422") as refused:
+                await directory.channels.put("acme", name, other, dry_run=dry_run)
+            assert refused.value.errors == [{"pointer": "/queue", "detail": "is absent"}]
+    # Its queue was removed after it was stored: the same settings again change nothing.
+    absent.append("alarms")
+    _, _, new = await directory.channels.put("acme", "c", alarms)
+    assert not new and (await directory.channels.list("acme", 10))[0][0].queue == "alarms"
+
+
 async def test_a_deleted_tenant_is_forgotten_once_all_instances_have_learned_of_its_end(world: World) -> None:
     await world.directory.put("acme", Tenant())
     await world.directory.delete("acme")
