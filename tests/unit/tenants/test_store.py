@@ -12,13 +12,13 @@ from pydantic import BaseModel, ValidationError
 
 from shared.core.clock import to_text
 from shared.core.errors import OutcomeUnknown, Problem, Unavailable
-from shared.delivery.channels.model import QueueChannel
+from shared.delivery.channels.model import ChannelSpec, QueueChannel
 from shared.scheduler.model import RetryIn
 from shared.storage.names import TENANTS
 from shared.storage.ports import Delete, Insert, Merge, Op
 from shared.tenants import rows, rules
 from shared.tenants.model import KeyIn, Limits, Retry, Tenant
-from shared.tenants.store import REMEMBER, seed_local
+from shared.tenants.store import REMEMBER, OtherJobs, TenantDirectory, seed_local
 from shared.web.auth import authenticate
 
 from .conftest import ADMIN, World, make_settings
