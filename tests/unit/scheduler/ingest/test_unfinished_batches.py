@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shared.core.clock import to_text
+from shared.core.clock import SettableClock, to_text
 from shared.scheduler.ingest import open_shards, writer
 from shared.scheduler.ingest.admission import STORE_FOR
 from shared.storage import Storage
@@ -32,6 +33,7 @@ class SlowTables(Faults):
         super().__init__(world.tables)
         self._clock, self.seconds, self.most = world.clock, 0.0, 10**9
         self.writes: Counter[str] = Counter()
+        self.silent = asyncio.Event()
 
     async def plan(self, request: Request, perform: Perform) -> Any:
         if request.kind == "write" and request.table in (EVENTS, SHARDS, IDS):
@@ -39,6 +41,7 @@ class SlowTables(Faults):
             if self.seconds:
                 await self._clock.sleep(self.seconds)
             if self.writes[EVENTS] > self.most:
+                self.silent.set()
                 await asyncio.Event().wait()
         return await perform()
 
@@ -113,13 +116,28 @@ async def test_events_that_silent_storage_may_have_stored_are_unknown(
 ) -> None:
     world, tables = slow
     tables.most = 40
-    # In real time: nothing happens on the clock.
-    monkeypatch.setattr(open_shards, "CONFIRMED_WITHIN", 0.2 - STORE_FOR)
+
+    async def ended(work: asyncio.Future[None], *_: Any) -> bool:
+        """End once the stored events have been told, in place of some time."""
+        await tables.silent.wait()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return work.done()
+
+    monkeypatch.setattr(open_shards, "ended_in_time", ended)
     answer = await world.demo.post(URL, of_minutes(200))
     assert answer.status == 200 and answer.headers["retry-after"]
     found = lines_of(answer)
     assert len(found["stored"]) == 40 and len(found["unknown"]) == 160
     assert stored(world) == set(found["stored"])
+
+
+async def test_work_that_goes_on_is_left_some_time_after_its_end() -> None:
+    clock, silent = SettableClock(START), asyncio.get_running_loop().create_future()
+    assert not await open_shards.ended_in_time(silent, clock, clock.monotonic() - open_shards.CONFIRMED_WITHIN + 0.01)
+    silent.set_result(None)
+    assert await open_shards.ended_in_time(silent, clock, clock.monotonic())
+    assert await open_shards.ended_in_time(silent, clock, math.inf)
 
 
 async def test_fast_events_that_the_queue_does_not_take_in_time_are_told_apart(
