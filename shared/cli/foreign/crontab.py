@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from ...scheduler.recurring.cron import NICKNAMES, check
 from .carried import Carried, Source
 
-_SETTING: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*)")
+_SETTING: Final = re.compile(r"""["']?([A-Za-z_][A-Za-z0-9_]*)["']?\s*=\s*(.*)""")
 _LINE: Final = re.compile(r"(@\w+|(?:\S+\s+){4}\S+)\s+(\S.*)")
 _USER: Final = re.compile(r"[a-z_][a-z0-9_-]{0,31}\$?\s+(?=\S)")
 _WRAPPERS: Final = frozenset(

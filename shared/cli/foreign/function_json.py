@@ -11,6 +11,10 @@ from .carried import Carried, Source, cron_of, documents_of, text_of
 
 _SPAN: Final = re.compile(r"(?:(\d{1,6})[.:])?(\d{1,2}):(\d{2}):(\d{2})")
 """A TimeSpan of .NET: hours, minutes and seconds, perhaps with days before them."""
+_NAME: Final = re.compile(
+    r"\b(?:January|February|March|April|June|July|August|(?:Septem|Octo|Novem|Decem)ber|(?:Sun|Mon|Tues|Wednes|Thurs|Fri|Satur)day)\b", re.I
+)
+"""A name of a month or a day that is longer than three letters, which Azure takes too."""
 _SETTING: Final = re.compile(r"%([^%]+)%")
 
 
@@ -75,6 +79,7 @@ def _rule(expression: str) -> dict[str, Any]:
         if not total:
             raise ValueError("the interval is zero")
         return {"every": f"PT{total}S"}
+    expression = _NAME.sub(lambda name: name[0][:3], expression)
     # Azure lets a day match both day fields, also with five fields.
     five = len(expression.split()) == 5
     return {"cron": cron_of(f"0 {expression}" if five else expression, "spring")}

@@ -64,7 +64,11 @@ def test_timer_triggers_become_schedules() -> None:
 
 
 def test_five_fields_of_a_timer_trigger_let_a_day_match_both_day_fields() -> None:
-    for schedule, cron in {"30 2 13 * FRI": "0 30 2 13 * FRI", "*/5 * * * *": "*/5 * * * *"}.items():
+    for schedule, cron in {
+        "30 2 13 * FRI": "0 30 2 13 * FRI",
+        "*/5 * * * *": "*/5 * * * *",
+        "30 9 * january Monday-Friday": "30 9 * JAN MON-FRI",
+    }.items():
         entry = {"name": "a", "bindings": [{"type": "timerTrigger", "schedule": schedule}]}
         assert rule(text("function-json", json.dumps(entry)).schedules["a"]) == {"cron": cron}
 
@@ -240,7 +244,9 @@ def test_copy_of_a_systems_crontab_is_known_by_its_text(head: str) -> None:
 
 
 def test_random_delay_of_a_crontab_is_a_jitter() -> None:
-    found = text("crontab", "0 1 * * * /a.sh\nRANDOM_DELAY=45\n0 1 * * * /b.sh\nRANDOM_DELAY=0\n0 1 * * * /c.sh\nRANDOM_DELAY=99999\n")
+    found = text(
+        "crontab", "0 1 * * * /a.sh\n\"RANDOM_DELAY\" = '45'\n0 1 * * * /b.sh\nRANDOM_DELAY=0\n0 1 * * * /c.sh\nRANDOM_DELAY=99999\n"
+    )
     assert {id: each.get("jitter") for id, each in found.schedules.items()} == {"a": None, "b": "PT45M", "c": None}
     assert any("RANDOM_DELAY=99999" in note.what for note in found.notes)
 
