@@ -120,7 +120,7 @@ texts: setup  ## write the texts that people act on: tests/data/error_texts.json
 settings: setup  ## write docs/reference/settings.md from the class
 	$(PY) -m devhost.settings_page
 
-routes: setup  ## write shared/app/route_index.py, by which the host finds the HTTP functions, from the routes
+routes: setup  ## write shared/extras/route_index.py, by which the host finds the HTTP functions, from the routes
 	$(PY) -m devhost.route_index
 
 problems: setup  ## write docs/reference/problems.md from the routes

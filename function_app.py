@@ -17,23 +17,23 @@ with exporting.import_failures(), importing():
     import azure.functions as func
 
     from shared.app.lazy import Lazy
-    from shared.app.route_index import INDEX
-    from shared.app.routes import find_route
-    from shared.app.timers import KAFKA_SCHEDULES
+    from shared.app.parts import schedules_of
+    from shared.app.timers import SCHEDULES
     from shared.app.triggers import queue_functions, timer_functions
-    from shared.core.setting_names import KAFKA_SOURCES, MIRROR
+    from shared.core.setting_names import MIRROR
+    from shared.extras.parts import PARTS, find_route
+    from shared.extras.route_index import INDEX
+    from shared.ops.export.service import Outlets
     from shared.scheduler.queue_functions import SECOND
     from shared.web.functions_host import bind
 
     app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
     # The worker lists the functions after this file has run, and before the app opens.
-    get_app = Lazy(exporting.outlets, exporting.started, exporting.on_call, lambda: (app.functions_bindings or (), os.environ))
+    outlets = Outlets(exporting.outlets, exporting.started)
+    get_app = Lazy(PARTS, outlets, exporting.on_call, lambda: (app.functions_bindings or (), os.environ))
     app.register_functions(bind(INDEX, find_route, get_app, exporting.on_call))
     app.register_functions(queue_functions(get_app.first, serving=get_app))
-    app.register_functions(timer_functions(get_app))
-    # The setting is not parsed here: a wrong value must not prevent the host from finding the other functions.
-    if os.environ.get(KAFKA_SOURCES, "").strip():
-        app.register_functions(timer_functions(get_app, KAFKA_SCHEDULES))
+    app.register_functions(timer_functions(get_app, {**SCHEDULES, **schedules_of(PARTS, os.environ)}))
     if os.environ.get(MIRROR) or os.environ.get(f"{MIRROR}__queueServiceUri"):
         # The second account of a mirrored pair has its own queues. The app listens to the queues of both accounts, whichever serves.
         app.register_functions(queue_functions(get_app.second, MIRROR, SECOND, get_app))

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from shared.core.clock import SettableClock
 from shared.engine.thread_runner import ThreadRunner
+from shared.extras.verification.watch import TraceWatch
 from shared.leases.profiles import Profile
 from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import Registered, ServerReport
 from shared.leases.rows import Fleet, MoveLimits, fleet_key
 from shared.leases.rules import ServerSession
-from shared.ops.verification.watch import TraceWatch
 from shared.storage.blocking import MemoryBlockingTables
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES

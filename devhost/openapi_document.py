@@ -7,7 +7,7 @@ import subprocess
 from typing import Any
 
 from devhost.azurite import ROOT, find_node
-from shared.app.routes import build_routes
+from shared.extras.parts import build_routes
 from shared.web import openapi
 
 DOCUMENT = ROOT / "docs" / "reference" / "openapi.json"

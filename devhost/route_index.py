@@ -1,11 +1,11 @@
-"""Writes shared/app/route_index.py, which the Functions host indexes, from the routes: `python -m devhost.route_index`."""
+"""Writes shared/extras/route_index.py, which the Functions host indexes, from the routes: `python -m devhost.route_index`."""
 
 from __future__ import annotations
 
 from devhost.azurite import ROOT
-from shared.app.routes import index_routes
+from shared.extras.parts import index_routes
 
-INDEX = ROOT / "shared" / "app" / "route_index.py"
+INDEX = ROOT / "shared" / "extras" / "route_index.py"
 
 _HEAD = '''"""The index of the routes, by which the host finds the HTTP functions before any handler is imported.
 

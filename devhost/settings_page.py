@@ -1,4 +1,4 @@
-"""Writes docs/reference/settings.md from the class `Settings`: `python -m devhost.settings_page`."""
+"""Writes docs/reference/settings.md from the classes of settings: `python -m devhost.settings_page`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from shared.core.node_logs.outputs import SETTINGS as NODE_SETTINGS
-from shared.core.settings import Settings, env_name
+from shared.core.settings import env_name
+from shared.extras.parts import SETTINGS
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
 
@@ -21,7 +22,7 @@ Look up here each environment variable that the app and nodes read, except those
 On Azure `infra/main.bicep` writes them ([parameters](deployment.md#parameters)); on your machine `local.settings.json` has them.
 An empty setting counts as not set.
 With a value out of range or an unsafe combination, [the app does not start](../explain/security.md#settings-that-stop-the-start).
-`make settings` generates the page from `shared/core/settings.py` and `shared/core/node_logs/outputs.py`.
+`make settings` generates the page from the classes of settings and `shared/core/node_logs/outputs.py`.
 
 | setting | default | range | meaning |
 | --- | --- | --- | --- |
@@ -42,16 +43,21 @@ The agent and servers with a keeper [send their log lines](../how-to/node-logs.m
 
 def page() -> str:
     """The whole page."""
-    app = "".join(_row(name, info) for name, info in Settings.model_fields.items() if env_name(name) not in _NOT_SET_BY_HAND)
+    app = "".join(
+        _row(env_name(name, kind), info)
+        for kind in SETTINGS
+        for name, info in kind.model_fields.items()
+        if env_name(name, kind) not in _NOT_SET_BY_HAND
+    )
     nodes = "".join(f"| `{each.name}` | {each.meaning}{' Secret.' if each.secret else ''} |\n" for each in NODE_SETTINGS)
     return _HEAD + app + _NODES + nodes
 
 
-def _row(name: str, info: FieldInfo) -> str:
+def _row(variable: str, info: FieldInfo) -> str:
     description = (info.description or "").replace("|", "\\|")
     if _secret(info):
         description += " Secret."
-    return f"| `{env_name(name)}` | {_default(info.default)} | {_range(info)} | {description} |\n"
+    return f"| `{variable}` | {_default(info.default)} | {_range(info)} | {description} |\n"
 
 
 def _secret(info: FieldInfo) -> bool:

@@ -37,7 +37,7 @@ from shared.storage.names import ALL_TABLES, FLEETS, MAINTENANCE, SWEEPS
 from shared.storage.ports import Insert, Page, Row, RowQuery
 from shared.tenants.model import Limits as TenantLimits
 from shared.tenants.model import Tenant
-from shared.whatif.fleet.agents import IMPACT, AzureEvent, Scope, VirtualAgent
+from shared.whatif.fleet.agents import IMPACT, AgentPlace, AzureEvent, Scope, VirtualAgent
 from shared.whatif.twin.cpu import Charges, VirtualProcessor
 from shared.whatif.twin.loop import VirtualLoop
 from shared.whatif.twin.running import run_to_end
@@ -291,7 +291,7 @@ class WaveRun:
             keeper = Node(self.world, fleet_key(TENANT, name), node, host, PROFILES[wave.profile], disk=Disk())
             self.keepers[name, machine.vm] = keeper
             self.world.at(self.world.time.seconds + PROFILES[wave.profile].beat * self.chance.random(), keeper.start)
-            agent = VirtualAgent(node, name, machine, scopes[at], self.clock, self._post(name), random.Random(f"{name}/{node}"))
+            agent = VirtualAgent(AgentPlace(name, node, machine), scopes[at], self.clock, self._post(name), random.Random(f"{name}/{node}"))
             self.agents.append(agent)
             self._tasks.append(asyncio.create_task(agent.play()))
 

@@ -20,7 +20,7 @@ from shared.scheduler import timings
 from shared.scheduler.looks import SPREAD
 from shared.scheduler.protocol.dispatch import MOST_TOGETHER
 from shared.scheduler.recovery import EMPTY_LOOKS, recovers_from
-from shared.scheduler.rules import dispatch_decision, may_recover, opens_at, visible_at
+from shared.scheduler.rules import MessageState, dispatch_decision, may_recover, opens_at, visible_at
 from shared.scheduler.wakes.protocol import LookTimes, ask_wake, end_look, parse_wake, read_plan
 from shared.scheduler.wakes.rules import LOOK_FAR, LOOKED_OLD, Plan, is_covered
 from shared.scheduler.wakes.service import PLAN_READ_EVERY, Horizons, parse_setting
@@ -60,6 +60,11 @@ class Shard:
     """Time at which its message becomes visible, or will."""
     written: int = 0
     """Time of the last event that was stored."""
+
+    @property
+    def message(self) -> MessageState:
+        """The state of its message, as the rules see it."""
+        return MessageState(self.state, self.wake, self.resent, self.rounds)
 
 
 @dataclass(eq=False, slots=True)
@@ -192,7 +197,7 @@ class Service:
             rows = [each for each in self._shards.values() if each.state == "sent" and first <= each.wake <= last]
             empty, idle_until = 0 if rows else empty + 1, recovers_from([each.wake for each in rows])
             for each in rows:
-                if not each.owned and may_recover(each.state, each.wake, each.resent, now, each.rounds, ended=False, began=began):
+                if not each.owned and may_recover(each.message, now, ended=False, began=began):
                     self._send_again(each)
 
     def _glance(self, instance: Instance) -> None:
@@ -336,7 +341,7 @@ class Service:
         messages, unsent = list[int](), list[int]()
         for each in rows:
             ahead = self.horizons.full if self._noted_full(each, now) else self.horizons.together
-            todo = dispatch_decision(each.state, each.wake, each.resent, now, each.rounds, ahead=ahead)
+            todo = dispatch_decision(each.message, now, ahead=ahead)
             if todo.do != "nothing":
                 due.append((each, todo.do))
             messages.append(visible_at(each.wake))

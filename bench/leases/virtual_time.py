@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shared.leases.planner import Member, plan
+from shared.leases.planner import FleetToPlan, Member, plan
 from shared.leases.profiles import PROFILES, Profile
 from shared.leases.rows import ActiveIntents
 from tests.simulation.leases.history import listening
@@ -281,7 +281,7 @@ def _planner() -> list[Figure]:
         def think(
             owners: dict[int, str], intents: ActiveIntents, most: int, members: list[Member] = members, partitions: int = partitions
         ) -> Callable[[], object]:
-            return lambda: plan(partitions, owners, members, intents, most=most, budget=32)
+            return lambda: plan(FleetToPlan(partitions, owners, members, intents), most=most, budget=32)
 
         full = think({}, replace(ActiveIntents(), prohibited=forbidden), tight)
         cases = {

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from devhost.worker.library import index
-from shared.core.setting_names import KAFKA_SOURCES, MIRROR
+from shared.core.setting_names import MIRROR
+from shared.extras.parts import KAFKA_SOURCES
 
 ROOT = Path(__file__).resolve().parents[2]
 MORE = {f"{MIRROR}__queueServiceUri": "https://only-looked-at", KAFKA_SOURCES: "[]"}

@@ -8,6 +8,7 @@ from shared.app import row_kinds as app
 from shared.checkpoints import row_kinds as checkpoints
 from shared.delivery.flow import row_kinds as flow
 from shared.engine.row_kinds import StoredKind
+from shared.extras import row_kinds as optional
 from shared.extras.bigben import row_kinds as bigben
 from shared.fleets import row_kinds as fleets
 from shared.leases import row_kinds as leases
@@ -20,7 +21,7 @@ from shared.tenants import row_kinds as tenants
 from .generated_blocks import REFERENCE
 
 PAGE: Final = REFERENCE / "stored-rows.md"
-_ROOMS: Final = (scheduler, bigben, tenants, flow, leases, fleets, checkpoints, locks, maintenance, app)
+_ROOMS: Final = (scheduler, bigben, tenants, flow, leases, fleets, checkpoints, locks, maintenance, app, optional)
 KINDS: Final[tuple[StoredKind, ...]] = tuple(kind for room in _ROOMS for kind in room.KINDS)
 
 _HEAD: Final = """# Stored rows

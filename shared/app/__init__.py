@@ -1,1 +1,1 @@
-"""The wiring: settings and ports in, one application with its routes and timers out."""
+"""The wiring: settings, ports and optional parts in, one application with its routes and timers out."""

@@ -1,4 +1,4 @@
-"""The application of one process: `build(settings, ports)` wires the jobs together."""
+"""The application of one process: `build(settings, ports, parts)` wires the jobs together."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ..core.settings import Settings
 from ..delivery.channels import Sender, close_senders, open_senders
 from ..engine.async_runner import AsyncRunner
 from ..engine.stored_forms import StoredForms, newer_forms
-from ..ops.export.service import Outlet, all_there
-from ..scheduler.service import Scheduler
+from ..ops.export.service import NO_OUTLETS, Outlets
+from ..scheduler.service import OwnAccount, OwnProcess, Scheduler
 from ..storage import Storage, open_storage
 from ..storage.ports import Message
 from ..tenants.store import OtherJobs, TenantDirectory
 from ..web.arrivals import Arrivals
+from .parts import Part, check_settings, rows_beside
 from .ports import Ports
 from .services import Services
 from .start import prepare
-from .timers import Timers
+from .timers import Jobs, Timers
 
 if TYPE_CHECKING:
     from ..delivery.channels.model import ChannelSpec
     from ..leases.service.owner_lookup import OwnerLookup
-    from ..ops.verification.watch import TraceWatch
     from ..scheduler.ingest.limit_notices import LimitNotices
     from ..scheduler.mirror.pair import MirrorPair
     from ..scheduler.protocol.mirroring import Side
@@ -43,14 +43,20 @@ class Application(Services):
     """All services of a process, over one storage account. Belongs to one event loop; `open` opens it, `close` ends it."""
 
     def __init__(
-        self, settings: Settings, ports: Ports, storage: Storage, pair: MirrorPair | None = None, second: Application | None = None
+        self,
+        settings: Settings,
+        ports: Ports,
+        parts: Sequence[Part],
+        storage: Storage,
+        pair: MirrorPair | None = None,
+        second: Application | None = None,
     ) -> None:
         """storage: the account to work on: `ports.storage`, or its `second`. pair: the mirrored pair, if there is one. second: the
         application on the second account, given to the application on the first. Use `build`."""
         side: Side = "first" if storage is ports.storage else "second"
         senders = ports.senders_second or ports.senders if side == "second" else ports.senders
         clock, tables = ports.clock, storage.tables
-        self.settings, self.ports, self.storage, self.clock = settings, ports, storage, clock
+        self.settings, self.ports, self.parts, self.storage, self.clock = settings, ports, parts, storage, clock
         self.home, self.senders, self.pair, self.other, self.leaving = ports.storage.tables, senders, pair, second, False
         self.began, self.began_monotonic = clock.now(), clock.monotonic()
         self.forms = StoredForms(tables, clock, ports.stored_forms, self.leave)
@@ -82,9 +88,9 @@ class Application(Services):
 
             return OwnerLookup(self.runner, clock)
 
-        self.scheduler = Scheduler(
-            settings, storage, clock, ports.ids, self.directory, senders, self.arrivals, pair, side, ports.process, owners, self.forms
-        )
+        process = OwnProcess(settings, clock, ports.ids, self.arrivals, ports.process)
+        account = OwnAccount(storage, senders, self.forms, side, pair)
+        self.scheduler = Scheduler(process, account, self.directory, owners, rows_beside(parts))
         self.queue_sides = [(storage.queues, self.scheduler)]
         if second is not None:
             self.queue_sides = second.queue_sides = [*self.queue_sides, *second.queue_sides]
@@ -111,9 +117,9 @@ class Application(Services):
         def stretch() -> float:
             return pressure.stretch if pressure is not None else 1.0
 
-        jobs, watch = timer_jobs(self), self.scheduler.watch_ticks
+        jobs = Jobs(timer_jobs(self), tuple(self.part_timers), under_way, self.scheduler.watch_ticks)
         wakes = self.scheduler.wakes if self.scheduler.wakes.on else None
-        return Timers(self.storage, self.clock, jobs, under_way, watch, stretch, self.forms, wakes)
+        return Timers(self.storage, self.clock, jobs, stretch, self.forms, wakes)
 
     @property
     def limit_notices(self) -> LimitNotices:
@@ -129,31 +135,38 @@ class Application(Services):
         cls,
         settings: Settings | None = None,
         *,
+        parts: Sequence[Part] = (),
         clock: Clock | None = None,
         ids: Ids | None = None,
         storage: Storage | None = None,
         senders: Mapping[str, Sender] | None = None,
-        outlets: Sequence[Outlet] = (),
-        outlets_ready: Callable[[], Awaitable[None]] = all_there,
+        outlets: Outlets = NO_OUTLETS,
         process: ProcessIdentity | None = None,
     ) -> Application:
         """Build the application, prepare its storage and check it; the defaults come from the environment.
 
-        outlets: receivers of the metrics; all are there when `outlets_ready` returns.
+        parts: the optional parts of the service. outlets: receivers of the metrics.
         process: identity of this process, so that a later one on the same machine can prove its end.
         Raises `UnsafeSettings`, `StorageError`.
         """
         settings, clock = settings or Settings(), clock or SystemClock()
-        trace_watch = _trace_watch(clock) if settings.trace != "off" else None
-        storage = storage or open_storage(settings, clock, trace_watch.take if trace_watch else None)
-        second = None
+        check_settings(parts, settings)
+        readers = [part.trace(clock.monotonic) for part in parts if part.trace is not None] if settings.trace != "off" else []
+
+        def read(line: str) -> None:
+            for reader in readers:
+                reader.take(line)
+
+        storage = storage or open_storage(settings, clock, read if readers else None)
+        second, more = None, {name: make for part in parts for name, make in part.senders.items()}
         if storage.second is not None and senders is None:
-            second = open_senders(settings, storage.second.queues, clock)
-        first = senders or open_senders(settings, storage.queues, clock)
-        app = build(settings, Ports(storage, clock, ids or SystemIds(), first, second, outlets, outlets_ready, process, trace_watch))
+            second = open_senders(settings, storage.second.queues, clock, more)
+        first = senders or open_senders(settings, storage.queues, clock, more)
+        ports = Ports(storage, clock, ids or SystemIds(), first, second, outlets, process, readers)
+        app = build(settings, ports, parts)
         try:
             # A wrong value is found when the app starts, and not when the timer runs.
-            _ = app.kafka_sources
+            _ = app.part_timers
             await prepare(settings, storage, app.directory, [side.forms for side in app._sides()])
         except BaseException:
             await app.close()
@@ -169,7 +182,7 @@ class Application(Services):
         """Have `readyz` of each side say which functions that the settings demand do not run. functions: those that the host was given."""
         from .given_functions import GivenFunctions
 
-        given = GivenFunctions(functions, environment)
+        given = GivenFunctions(functions, environment, self.parts)
         for side in self._sides():
             side.unserved = given.fault(self.settings, second=side is self.other)
 
@@ -233,9 +246,10 @@ class Application(Services):
         for app in self._sides():
             app.leaving = True
             app.scheduler.leave()
-            for each in ("failover", "kafka"):
-                if (service := app.made(each)) is not None:
-                    service.leave()
+            if (failover := app.made("failover")) is not None:
+                failover.leave()
+            for service in app.used_parts:
+                service.leave()
 
     async def _end_parts(self, tenant: str) -> None:
         """Delete what belongs to a tenant beside its keys and channels."""
@@ -249,9 +263,9 @@ class Application(Services):
         try:
             for app in sides:
                 await app.scheduler.close()
-                for each in ("watch", "failover", "kafka"):
-                    if (service := app.made(each)) is not None:
-                        await service.close()
+                for each in (app.made("watch"), app.made("failover"), *app.used_parts):
+                    if each is not None:
+                        await each.close()
                 await app.directory.close()
         finally:
             for app in sides:
@@ -268,19 +282,13 @@ class Application(Services):
         return [self] if self.other is None else [self, self.other]
 
 
-def _trace_watch(clock: Clock) -> TraceWatch:
-    from ..ops.verification.watch import TraceWatch
-
-    return TraceWatch(clock.monotonic)
-
-
-def build(settings: Settings, ports: Ports) -> Application:
-    """Build the application: of a mirrored pair, the one on the first account, which knows the other."""
+def build(settings: Settings, ports: Ports, parts: Sequence[Part] = ()) -> Application:
+    """Build the application: of a mirrored pair, the one on the first account, which knows the other. parts: see `app/parts.py`."""
     storage = ports.storage
     if storage.second is None:
-        return Application(settings, ports, storage)
+        return Application(settings, ports, parts, storage)
     from ..scheduler.mirror.pair import MirrorPair, MirrorTimeouts
 
     waits = MirrorTimeouts(settings.mirror_stop_seconds, round(settings.mirror_take_seconds * 1000))
     pair = MirrorPair(storage.tables, ports.clock, waits)
-    return Application(settings, ports, storage, pair, Application(settings, ports, storage.second, pair))
+    return Application(settings, ports, parts, storage, pair, Application(settings, ports, parts, storage.second, pair))

@@ -12,9 +12,10 @@ from typing import Any, Final
 from ..core.errors import TocsinError, UnsafeSettings
 from ..core.process_identity import ProcessIdentity
 from ..core.version import version
-from ..ops.export.service import Outlet, all_there
+from ..ops.export.service import NO_OUTLETS, Outlets, all_there
 from .application import Application
 from .parent_watch import ParentWatch
+from .parts import Part
 from .warming import warm
 
 log = logging.getLogger(__name__)
@@ -37,17 +38,17 @@ class Lazy:
 
     def __init__(
         self,
-        outlets: Sequence[Outlet] = (),
-        outlets_ready: Callable[[], Awaitable[None]] = all_there,
+        parts: Sequence[Part] = (),
+        outlets: Outlets = NO_OUTLETS,
         on_call: Callable[[], Awaitable[None]] = all_there,
         functions: Callable[[], tuple[Iterable[str], Mapping[str, str]]] | None = None,
         parent: ParentWatch | None = None,
         end: Callable[[int], None] = os._exit,
     ) -> None:
-        """outlets: receivers of the metrics; all are there when `outlets_ready` returns. on_call: awaited before each call is served.
+        """parts: the optional parts of the service. outlets: receivers of the metrics. on_call: awaited before each call is served.
         functions: returns the names of the functions that the host was given, and the variables of this process; `readyz` judges them.
         parent: watches the host; by default, the host that the command line shows. end: ends this process, without waiting for threads."""
-        self._outlets, self._outlets_ready, self._on_call, self._functions = outlets, outlets_ready, on_call, functions
+        self._parts, self._outlets, self._on_call, self._functions = parts, outlets, on_call, functions
         self._parent, self._end = parent or ParentWatch(sys.argv), end
         self._app: Application | None = None
         self._start: asyncio.Task[Application] | None = None
@@ -81,7 +82,7 @@ class Lazy:
 
     async def _open(self) -> Application:
         # In a clone the first question runs git; `readyz` asks again, and the answer is kept.
-        opening = Application.open(outlets=self._outlets, outlets_ready=self._outlets_ready, process=ProcessIdentity())
+        opening = Application.open(parts=self._parts, outlets=self._outlets, process=ProcessIdentity())
         app, _ = await asyncio.gather(opening, asyncio.to_thread(version))
         if self._functions is not None:
             app.judge(*self._functions())

@@ -1,16 +1,17 @@
-"""The table of all routes, in parts: each imports the module of some handlers, and names the service of the application that they use.
+"""The routes of an application, in groups: each imports the module of some handlers, and names the service that they use.
 
-`route_index` has what the host must know of each route, so a process imports the handlers' modules only when they are called.
+The index of the routes has what the host must know of each route, so a process imports the handlers' modules only when they are called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+import itertools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ..web.indexed import Indexed
 from .importing import importing
+from .parts import Part
 
 if TYPE_CHECKING:
     from ..web.routes import Route, Routes
@@ -169,28 +170,13 @@ def _maintenance(routes: Table) -> None:
     routes.add(maintenance, lambda app: app.maintenance)
 
 
-def _bigben(routes: Table) -> None:
-    from ..extras.bigben.routes import bigben, operators, probes
-
-    routes.add(bigben, lambda app: app.bigben)
-    routes.add(operators, lambda app: app.bigben)
-    routes.add(probes, lambda app: None)
-
-
 def _dashboard(routes: Table) -> None:
     from ..web.dashboard.routes import files
 
     routes.add(files, lambda app: None)
 
 
-def _document(routes: Table) -> None:
-    from ..web.openapi import document_group
-
-    # The document describes the whole table, also where this part alone was imported.
-    routes.add(document_group(build_routes), lambda app: None)
-
-
-_ORDER: Final[tuple[Callable[[Table], None], ...]] = (
+_FIRST: Final[tuple[Callable[[Table], None], ...]] = (
     _events,
     _long_work,
     _jobs,
@@ -215,51 +201,62 @@ _ORDER: Final[tuple[Callable[[Table], None], ...]] = (
     _checkpoints,
     _locks,
     _maintenance,
-    _bigben,
-    _dashboard,
-    _document,
 )
-_PARTS: Final = {part.__name__.removeprefix("_"): part for part in _ORDER}
 
 
-def build_routes() -> Table:
-    """Return the table of all routes, which is described and tested."""
-    return _built(tuple(_PARTS))
+class RouteTable:
+    """The routes of an application with some parts, in groups that a process imports one by one."""
 
+    def __init__(self, parts: Sequence[Part]) -> None:
+        """Raises ValueError if two groups have the same name."""
+        of_parts = [group for part in parts for group in part.routes.items()]
+        first, last = [(add.__name__.removeprefix("_"), add) for add in _FIRST], [("dashboard", _dashboard), ("document", self._document)]
+        self._groups: dict[str, Callable[[Table], None]] = {}
+        for name, add in itertools.chain(first, of_parts, last):
+            if name in self._groups:
+                raise ValueError(f"two groups of routes have the name {name}")
+            self._groups[name] = add
+        self._kept: dict[tuple[str, ...], Table] = {}
 
-def index_routes() -> list[Indexed]:
-    """Return the index of all routes, from their declarations. Raises ValueError for an ambiguous table."""
-    routes = _built(())
-    part_of: dict[str, str] = {}
-    for name, part in _PARTS.items():
-        part(routes)
-        part_of |= {route.name: name for route in routes if route.name not in part_of}
-    routes.check()
+    def _document(self, routes: Table) -> None:
+        from ..web.openapi import document_group
 
-    needed = {name: {name} for name in _PARTS}
-    for route in routes:
-        if route.shown_by is not None:
-            # The part as a whole is added to a table, and looks it up.
-            needed[part_of[route.name]].add(part_of[route.shown_by.name])
-    parts = {name: tuple(each for each in _PARTS if each in needed[name]) for name in _PARTS}
-    return [Indexed(route.name, route.method, route.template, route.max_body, parts[part_of[route.name]]) for route in routes]
+        # The document describes the whole table, also where this group alone was imported.
+        routes.add(document_group(self.build), lambda app: None)
 
+    def build(self) -> Table:
+        """Return the table of all routes, which is described and tested."""
+        return self._built(tuple(self._groups))
 
-def find_route(indexed: Indexed) -> Route:
-    """Return a route of the index. The first call imports the module of its handler, and that of the route which shows what it changes."""
-    return _kept(indexed.parts)[indexed.name]
+    def index(self) -> list[Indexed]:
+        """Return the index of all routes, from their declarations. Raises ValueError for an ambiguous table."""
+        routes = self._built(())
+        group_of: dict[str, str] = {}
+        for name, add in self._groups.items():
+            add(routes)
+            group_of |= {route.name: name for route in routes if route.name not in group_of}
+        routes.check()
 
+        needed = {name: {name} for name in self._groups}
+        for route in routes:
+            if route.shown_by is not None:
+                # The group as a whole is added to a table, and looks it up.
+                needed[group_of[route.name]].add(group_of[route.shown_by.name])
+        groups = {name: tuple(each for each in self._groups if each in needed[name]) for name in self._groups}
+        return [Indexed(route.name, route.method, route.template, route.max_body, groups[group_of[route.name]]) for route in routes]
 
-@cache
-def _kept(parts: tuple[str, ...]) -> Table:
-    with importing():
-        return _built(parts)
+    def find(self, indexed: Indexed) -> Route:
+        """Return a route of the index. The first call imports the modules of its handler, and of the route that shows what it changes."""
+        kept = self._kept.get(indexed.parts)
+        if kept is None:
+            with importing():
+                kept = self._kept[indexed.parts] = self._built(indexed.parts)
+        return kept[indexed.name]
 
+    def _built(self, groups: tuple[str, ...]) -> Table:
+        from ..web.routes import Routes
 
-def _built(parts: tuple[str, ...]) -> Table:
-    from ..web.routes import Routes
-
-    routes: Table = Routes()
-    for name in parts:
-        _PARTS[name](routes)
-    return routes
+        routes: Table = Routes()
+        for name in groups:
+            self._groups[name](routes)
+        return routes

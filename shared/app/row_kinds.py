@@ -7,15 +7,17 @@ from typing import Final
 from ..engine.row_kinds import StoredKind
 from ..engine.stored_forms import FORMS_ROW, TICK_FORMS, FormsRow
 from ..storage.names import PK_TICKS, SWEEPS
-from .timers import KAFKA_PERIODS, PERIODS, Timers
+from .timers import PERIODS, Timers
 
-KINDS: Final = (
-    StoredKind(
-        "tick",
+
+def tick_kind(name: str, row: str, meaning: str) -> StoredKind:
+    """Return the kind of the rows of some jobs' ticks."""
+    return StoredKind(
+        name,
         SWEEPS,
         PK_TICKS,
-        " or ".join((*PERIODS, *KAFKA_PERIODS)),
-        "The end of the last run of one of the sweep's jobs; `readyz` and metrics show its age.",
+        row,
+        meaning,
         Timers,
         {
             "at": "time of the end, in milliseconds",
@@ -23,7 +25,11 @@ KINDS: Final = (
             TICK_FORMS: "number of the stored forms that the process of the run knows",
         },
         "Nobody; the next run replaces it.",
-    ),
+    )
+
+
+KINDS: Final = (
+    tick_kind("tick", " or ".join(PERIODS), "The end of the last run of one of the sweep's jobs; `readyz` and metrics show its age."),
     StoredKind(
         "stored forms",
         SWEEPS,

@@ -19,16 +19,14 @@ from ..scheduler.service import Scheduler
 from ..storage import Storage
 from ..storage.ports import Queues, Tables
 from ..tenants.store import TenantDirectory
+from .parts import Part, PartService, PartTimer, rows_beside
 from .ports import Ports
-from .timers import KAFKA_PERIODS, PERIODS, SOON_FUNCTION
+from .timers import PERIODS, SOON_FUNCTION
 
 if TYPE_CHECKING:
     from ..checkpoints.service.service import CheckpointService
     from ..checkpoints.turns import PendingImpact
     from ..engine.row_pace import RowPace
-    from ..extras.bigben.routes import BigBenServices
-    from ..extras.kafka_source.ingest import KafkaIngest
-    from ..extras.kafka_source.sources import KafkaSource
     from ..fleets.directory import FleetDirectory
     from ..fleets.nodes import NodeViews
     from ..fleets.overview import Overview
@@ -62,6 +60,8 @@ class Services:
 
     settings: Settings
     ports: Ports
+    parts: Sequence[Part]
+    """The optional parts of the service that this application has."""
     storage: Storage
     """The account to work on."""
     clock: Clock
@@ -126,13 +126,15 @@ class Services:
     @cached_property
     def failover(self) -> Failover:
         """Failover and failback of a mirrored pair."""
-        from ..scheduler.mirror.failover import Failover
+        from ..scheduler.mirror.failover import Failover, Listeners
         from ..storage.azure.account import queue_address
 
-        storage, runner = self.storage, self.scheduler.runner
+        runner = self.scheduler.runner
         names = [*(name for name, _, _ in QUEUE_FUNCTIONS), SOON_FUNCTION]
-        listeners = {"home": names, "second": [name + SECOND for name in names]}
-        made = Failover(self.pair, storage.tables, runner, self.clock, storage.places, queue_address(self.settings), listeners)
+        functions = {"home": names, "second": [name + SECOND for name in names]}
+        listeners = Listeners(queue_address(self.settings), functions)
+        beside = rows_beside(self.parts)
+        made = Failover(self.pair, runner, self.clock, self.storage.places, listeners, beside)
         if self.on_failover is not None:
             made.changed = self.on_failover
         return made
@@ -161,10 +163,12 @@ class Services:
 
     @cached_property
     def _maintenance(self) -> Maintenance:
+        from ..maintenance.service.sweep import Told
         from ..maintenance.service.wiring import Maintenance
 
         pressure = self.ports.storage.pressure
-        return Maintenance(self.home, self.clock, self._drain, self.internal_events, self.arm, self._limits, self._pace, pressure)
+        told = Told(self.internal_events, self.arm)
+        return Maintenance(self.home, self.clock, self._drain, told, self._limits, self._pace, pressure)
 
     @cached_property
     def maintenance(self) -> MaintenanceService:
@@ -189,7 +193,7 @@ class Services:
         from ..fleets.watch.service import FleetWatch
 
         pressure = self.ports.storage.pressure
-        return FleetWatch(self.home, self.runner, self._planning, self.clock, self.internal_events, self._stuck, pressure, self._pace)
+        return FleetWatch(self.runner, self._planning, self.internal_events, self._stuck, pressure, self._pace)
 
     @cached_property
     def locks(self) -> LockService:
@@ -204,9 +208,7 @@ class Services:
         from ..fleets.directory import FleetDirectory
 
         return FleetDirectory(
-            self.home,
             self.runner,
-            self.clock,
             self.directory.home,
             tenant_limits=self._limits_now,
             on_fleet_end=(self.checkpoints.end, self.maintenance.end, self.watch.forget),
@@ -265,52 +267,43 @@ class Services:
 
         return NodeViews(self.views, self.runner, self.clock, self.maintenance.nodes, self._pending)
 
-    # Extras
+    # Parts
+
+    @property
+    def instance(self) -> str:
+        """The name of this process; '' if it is not known."""
+        return self.ports.process.name if self.ports.process is not None else ""
+
+    def part(self, name: str) -> Any:
+        """Return the service of a part; it is made when it is first used."""
+        if name not in self._part_services:
+            make = next(part.service for part in self.parts if part.name == name)
+            assert make is not None, f"the part {name} has no service"
+            service = self._part_services[name] = make(self)
+            if self.leaving:
+                service.leave()
+        return self._part_services[name]
+
+    @property
+    def used_parts(self) -> Sequence[PartService]:
+        """The services of parts that have been used."""
+        return tuple(self._part_services.values())
 
     @cached_property
-    def bigben(self) -> BigBenServices:
-        """The services behind BigBen's API."""
-        from ..extras.bigben.crons import Crons
-        from ..extras.bigben.processors import Processors
-        from ..extras.bigben.routes import BigBenServices
-        from ..extras.bigben.service import BigBen
-
-        return BigBenServices(
-            BigBen(self.scheduler, self.storage.tables),
-            Crons(self.scheduler.recurring),
-            Processors(self.directory),
-            self.directory,
-            self.settings.bigben_open,
-            self.ports.process.name if self.ports.process is not None else "",
-        )
+    def _part_services(self) -> dict[str, PartService]:
+        return {}
 
     @cached_property
-    def kafka_sources(self) -> tuple[KafkaSource, ...]:
-        """The Kafka topics that hold events. Raises `UnsafeSettings`."""
-        given = self.settings.kafka_sources.get_secret_value()
-        if not given:
-            return ()
-        from ..extras.kafka_source.sources import read_sources
-
-        return read_sources(given, emulated=self.settings.emulated)
-
-    @cached_property
-    def kafka(self) -> KafkaIngest:
-        """Reads events from Kafka topics."""
-        from ..extras.kafka_source.ingest import KafkaIngest, consumer_opener
-
-        settings = self.settings
-        opener = consumer_opener(settings.client_id)
-        made = KafkaIngest(self.kafka_sources, self.scheduler.intake, self.clock, settings.kafka_poll_seconds, opener)
-        if self.leaving:
-            made.leave()
-        return made
+    def part_timers(self) -> Mapping[str, PartTimer]:
+        """The timers of parts that have work, by the names of their jobs. Raises `UnsafeSettings`."""
+        timers = (each for part in self.parts for each in part.timers.items())
+        return {name: timer for name, timer in timers if timer.runs(self.settings)}
 
     # Operation
 
     @cached_property
     def _periods(self) -> Mapping[str, float]:
-        return {**PERIODS, **KAFKA_PERIODS} if self.kafka_sources else PERIODS
+        return {**PERIODS, **{name: timer.period for name, timer in self.part_timers.items()}}
 
     @cached_property
     def health(self) -> HealthProbe:
@@ -319,23 +312,21 @@ class Services:
 
         tables, places, measured = self.storage.tables, self.storage.places, self.scheduler.clock.finding
         looked = self.scheduler.wakes.looked if self.scheduler.wakes.on else None
-        work = ExpectedWork(self._periods, looked, self.unserved)
-        return HealthProbe(tables, self.clock, work, places, measured, self.forms, self.began_monotonic)
+        work = ExpectedWork(self._periods, looked, self.unserved, self.began_monotonic)
+        return HealthProbe(tables, self.clock, work, places, measured, self.forms)
 
     @cached_property
     def metrics(self) -> Metrics:
         """The metrics of the service."""
         from ..ops.metrics.service import JobFigures, Metrics, ProcessFigures
 
-        trace_watch = self.ports.trace_watch
-        counters = (self.scheduler.counters, self.locks.counters, *((trace_watch.counters,) if trace_watch else ()))
+        counters = (self.scheduler.counters, self.locks.counters, *(reader.counters for reader in self.ports.trace_readers))
         return Metrics(
             self.storage,
             self.clock,
             self.ports.ids,
-            ProcessFigures(counters, self.longest_stall, self.began),
+            ProcessFigures(counters, self.longest_stall, self.began, self._periods),
             JobFigures(self.watch.figures, self.checkpoints.figures, self._maintenance.figures),
-            self._periods,
             self.directory.channels.allow_long_work,
         )
 

@@ -46,7 +46,7 @@ class Retention:
         return [row.rk for row in await load_rows(self._tables, RowQuery(TENANTS, PK_TENANTS, "", "~", select=("deleting",)))]
 
 
-def timer_jobs(app: Services) -> Mapping[str, Sequence[tuple[str, Job]]]:
+def timer_jobs(app: Services) -> dict[str, Sequence[tuple[str, Job]]]:
     """Return the named parts of each job. The service of a part is imported and made when the part runs first."""
     scheduler, making = app.scheduler, asyncio.Lock()
 
@@ -79,10 +79,10 @@ def timer_jobs(app: Services) -> Mapping[str, Sequence[tuple[str, Job]]]:
 
     async def telemetry(now: Millis) -> Mapping[str, int]:
         if not publisher:
-            publisher.append(MetricsPublisher(app.metrics.families, app.ports.outlets, ready=app.ports.outlets_ready))
+            publisher.append(MetricsPublisher(app.metrics.families, app.ports.outlets.receivers, ready=app.ports.outlets.ready))
         return await publisher[0].run_once(now)
 
-    jobs: dict[str, list[tuple[str, Job]]] = {
+    jobs: dict[str, Sequence[tuple[str, Job]]] = {
         "scheduler_scan": [
             ("dispatch", by_event_clock(lambda now: scheduler.looks.dispatch(now))),
             ("recurring", by_event_clock(lambda now: scheduler.recurring.chain.sweep(now))),
@@ -116,9 +116,7 @@ def timer_jobs(app: Services) -> Mapping[str, Sequence[tuple[str, Job]]]:
             ("maintenance", of("maintenance_sweeps", lambda now: app.maintenance_sweeps.retain(now))),
         ],
     }
-    if app.kafka_sources:
-        jobs["ingest_kafka"] = [("kafka", lambda now: app.kafka.run_once(now))]
-    return jobs
+    return jobs | {name: timer.work(app) for name, timer in app.part_timers.items()}
 
 
 def under_way(job: str, counts: Counts) -> bool:

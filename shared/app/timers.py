@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -38,10 +38,6 @@ PERIODS: Mapping[str, float] = {"scheduler_scan": 60.0, "lease_scan": 60.0, "sta
 """Seconds between two runs of each job of the sweep."""
 TICKED: Final = "scheduler_scan"
 """The job whose tick says when events were last dispatched."""
-
-KAFKA_SCHEDULES: Mapping[str, str] = {"ingest_kafka": "0,30 * * * * *"}
-"""Deployed only where there are Kafka sources: this function works most of the time, and is billed for it."""
-KAFKA_PERIODS: Mapping[str, float] = {"ingest_kafka": 30.0}
 
 SOON_FUNCTION: Final = "sweep_soon"
 """The function that carries out the runs that the sweep plans, and whole sweeps while the timer is silent. Its queue is `QUEUE_SWEEPS`."""
@@ -106,6 +102,19 @@ type UnderWay = Callable[[str, Counts], bool]
 """Returns True if the counts of a job show unfinished work, so that it must run again within seconds."""
 
 
+class Jobs(NamedTuple):
+    """The jobs of a process.
+
+    parts: the named parts of each job. apart: jobs with a timer function of their own, which the sweep leaves out. under_way: decides
+    whether a job runs again before the next sweep. watch: gets the rows of the ticks as each sweep reads them, before its jobs run.
+    """
+
+    parts: Mapping[str, Sequence[tuple[str, Job]]]
+    apart: Collection[str] = ()
+    under_way: UnderWay = lambda job, counts: False
+    watch: Callable[[Sequence[Row]], None] = lambda ticks: None
+
+
 class Timers:
     """Runs the jobs. One per process."""
 
@@ -113,21 +122,19 @@ class Timers:
         self,
         storage: Storage,
         clock: Clock,
-        jobs: Mapping[str, Sequence[tuple[str, Job]]],
-        under_way: UnderWay = lambda job, counts: False,
-        watch: Callable[[Sequence[Row]], None] = lambda ticks: None,
+        jobs: Jobs,
         stretch: Callable[[], float] = lambda: 1.0,
         forms: StoredForms | None = None,
         wakes: Wakes | None = None,
     ) -> None:
-        """jobs: job -> named parts. under_way: decides whether a job runs again before the next sweep. watch: gets the rows of the ticks as
-        each sweep reads them, before its jobs run. stretch: returns the factor on intervals of work that can wait, 1 or more. forms: the
-        number of the stored forms; nothing runs while it is a newer version's. wakes: those of the account, if they are on."""
+        """stretch: returns the factor on intervals of work that can wait, 1 or more. forms: the number of the stored forms; nothing runs
+        while it is a newer version's. wakes: those of the account, if they are on."""
         self._wakes = wakes
         self._under_run: dict[str, asyncio.Task[JobRun]] = {}
         """The jobs that run in this process now."""
-        self._watch, self._stretch, self._forms = watch, stretch, forms or StoredForms(storage.tables, clock)
-        self._tables, self._queues, self._clock, self._jobs, self._under_way = storage.tables, storage.queues, clock, jobs, under_way
+        self._jobs, self._apart, self._under_way, self._watch = jobs
+        self._stretch, self._forms = stretch, forms or StoredForms(storage.tables, clock)
+        self._tables, self._queues, self._clock = storage.tables, storage.queues, clock
 
     async def run_once(self, job: str) -> Counts:
         """Run every part of `job` and return the counts by part. Raise `SweepFailed` after all have run if one failed."""
@@ -302,7 +309,7 @@ class Timers:
         return [job for job in due if job not in just_run], just_run
 
     def _swept(self) -> list[str]:
-        return [job for job in self._jobs if job not in KAFKA_SCHEDULES]
+        return [job for job in self._jobs if job not in self._apart]
 
     def _goes_on(self, job: str, run: JobRun) -> bool:
         return ends_within_sweep(job) and (bool(run.failed) or self._under_way(job, run.counts))

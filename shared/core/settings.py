@@ -1,18 +1,18 @@
-"""Every setting the app reads, in one class: name, default, meaning.
+"""Every setting that the app reads, in one class: name, default, meaning. A part of the service has a class of its own (`PartSettings`).
 
 Settings come from the environment (in Azure: app settings; locally: `local.settings.json` through the host). Names are
 upper-case `TOCSIN_...` except the storage connection, which follows the Functions convention so that triggers and code
 share it: `TocsinStorage` (a connection string) or `TocsinStorage__tableServiceUri`, `TocsinStorage__queueServiceUri`,
 `TocsinStorage__credential`, `TocsinStorage__clientId` (identity). One that is empty counts as not set.
 
-docs/reference/settings.md is made from this class: `make settings`.
+docs/reference/settings.md is made from these classes: `make settings`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from functools import cached_property
+from functools import cache, cached_property
 from ipaddress import ip_network
 from typing import Any, Literal, Self
 
@@ -42,10 +42,47 @@ OWN_ADDRESSES = tuple(
 """Addresses at which a machine and its host answer themselves: loopback, the metadata service with its tokens, Azure's host agent."""
 
 
-class Settings(BaseSettings):
-    """The app's settings. Durations are in seconds, sizes in bytes unless the name says otherwise."""
+class _CheckedSettings(BaseSettings):
+    """Settings from the environment. Errors are `UnsafeSettings`, and quote no value."""
 
     model_config = SettingsConfigDict(env_prefix="TOCSIN_", extra="ignore", populate_by_name=True, env_ignore_empty=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_impossible(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(given)
+        except ValidationError as failure:
+            # pydantic's message quotes the value, which may be a secret in the wrong setting, and the field's internal name.
+            faults = failure.errors(include_url=False, include_context=False, include_input=False)
+            text = "; ".join(f"{_setting_name(cls, str(fault['loc'][0]) if fault['loc'] else '')}: {fault['msg']}" for fault in faults)
+            raise UnsafeSettings(text) from None
+
+    @model_validator(mode="after")
+    def _refuse_references(self) -> Self:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            text = value.get_secret_value() if isinstance(value, SecretStr) else value
+            if isinstance(text, str) and text.lower().startswith("@microsoft.keyvault("):
+                # Azure passes the reference itself, which would be a key that anyone can guess.
+                raise UnsafeSettings(
+                    f"{env_name(name, type(self))} is a reference to a vault that was not resolved: may the app's identity read it?"
+                )
+        return self
+
+
+class PartSettings(_CheckedSettings):
+    """The settings of one part of the service: a class of its own, read by `Settings.of`."""
+
+    def check(self, app: Settings) -> None:
+        """Raise `UnsafeSettings` if the settings do not go with those of the app."""
+
+
+class Settings(_CheckedSettings):
+    """The app's settings. Durations are in seconds, sizes in bytes unless the name says otherwise."""
+
+    # Arguments that are not for this class are for those of parts.
+    model_config = SettingsConfigDict(extra="allow")
 
     storage: SecretStr | None = Field(None, validation_alias=CONNECTION, description="Connection string of the storage account.")
     table_uri: str | None = Field(None, validation_alias=f"{CONNECTION}__tableServiceUri", description="Table endpoint (identity).")
@@ -100,9 +137,6 @@ class Settings(BaseSettings):
     egress_plain: bool = Field(
         False, description="Channels may reach hosts on the allow-list without TLS, unencrypted. On the emulator they always may."
     )
-    bigben_open: bool = Field(
-        False, description="Serve `/api/bigben` on loopback without a key, as BigBen did. For the emulator only: refused otherwise."
-    )
     service_bus: str = Field(
         "",
         description="Comma-separated Service Bus namespaces that channels reach with the app's identity: `orders.servicebus.windows.net`, "
@@ -112,13 +146,6 @@ class Settings(BaseSettings):
         "",
         description="Comma-separated client certificates of http channels as `TENANT@UID/NAME=PLACE`, kept in a vault "
         "(`shop@UID/bank=https://V.vault.azure.net/secrets/bank`), in a file (`file:/PATH`) or in a variable (`env:NAME`).",
-    )
-    kafka_sources: SecretStr = Field(
-        SecretStr(""),
-        description="Kafka topics whose messages become events, each with its tenant: a JSON array, see docs/how-to/kafka.md.",
-    )
-    kafka_poll_seconds: float = Field(
-        25.0, ge=0.5, le=50, description="Time for which a tick of `ingest_kafka` (every 30 s) reads messages."
     )
     bucket_seconds: int = Field(60, ge=60, le=60, description="Width of a bucket; always 60.")
     shard_events: int = Field(990, ge=1, le=1000, description="Most events in a shard. 990 = ten full batches, and one page to load.")
@@ -264,25 +291,8 @@ class Settings(BaseSettings):
         """True when channels may use http without TLS to hosts on the allow-list."""
         return self.emulated or self.egress_plain
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse_impossible(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        try:
-            return handler(given)
-        except ValidationError as failure:
-            # pydantic's message quotes the value, which may be a secret in the wrong setting, and the field's internal name.
-            faults = failure.errors(include_url=False, include_context=False, include_input=False)
-            text = "; ".join(f"{_setting_name(str(fault['loc'][0]) if fault['loc'] else '')}: {fault['msg']}" for fault in faults)
-            raise UnsafeSettings(text) from None
-
     @model_validator(mode="after")
     def _refuse_unsafe(self) -> Self:
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            text = value.get_secret_value() if isinstance(value, SecretStr) else value
-            if isinstance(text, str) and text.lower().startswith("@microsoft.keyvault("):
-                # Azure passes the reference itself, which would be a key that anyone can guess.
-                raise UnsafeSettings(f"{env_name(name)} is a reference to a vault that was not resolved: may the app's identity read it?")
         if self.admin_key is not None and self.admin_key.get_secret_value() != self.admin_key.get_secret_value().strip():
             raise UnsafeSettings("TOCSIN_ADMIN_KEY begins or ends with white space, perhaps a line break: a header cannot carry it")
         if self.storage is None and (self.table_uri is None or self.queue_uri is None):
@@ -324,15 +334,24 @@ class Settings(BaseSettings):
                 raise UnsafeSettings("a connection string uses http for a real account, and sends stored data unencrypted: use https")
             if entry := next(filter(_own, self.egress_names), None):
                 raise UnsafeSettings(f"TOCSIN_EGRESS_ALLOW: {entry[:60]!r} opens the app's own machine or the metadata service to channels")
-            if self.bigben_open:
-                raise UnsafeSettings("TOCSIN_BIGBEN_OPEN accepts every caller that reaches the app; it is for the emulator only")
             if self.local:
                 raise UnsafeSettings("TOCSIN_LOCAL makes a tenant with a public key; it is for the emulator only")
         return self
 
+    def of[T: PartSettings](self, kind: type[T]) -> T:
+        """Return a part's settings, from where these settings are from. Raises `UnsafeSettings`."""
+        given = {name: value for name, value in (self.model_extra or {}).items() if name in kind.model_fields}
+        found = self._source(kind)(**given)
+        found.check(self)
+        return found
 
-class GivenSettings(Settings):
-    """Settings from arguments alone; the environment is ignored. For the test kit and for twins."""
+    @staticmethod
+    def _source[T: PartSettings](kind: type[T]) -> type[T]:
+        return kind
+
+
+class _FromArguments(BaseSettings):
+    """Settings that ignore the environment."""
 
     @classmethod
     def settings_customise_sources(
@@ -341,13 +360,27 @@ class GivenSettings(Settings):
         return (init_settings,)
 
 
-def env_name(field: str) -> str:
-    """Return the environment variable of a field of `Settings`."""
-    return str(Settings.model_fields[field].validation_alias or f"TOCSIN_{field.upper()}")
+class GivenSettings(_FromArguments, Settings):
+    """Settings from arguments alone; the environment is ignored. For the test kit and for twins."""
+
+    @staticmethod
+    def _source[T: PartSettings](kind: type[T]) -> type[T]:
+        return _given(kind)
 
 
-def _setting_name(place: str) -> str:
-    return env_name(place) if place in Settings.model_fields else place
+@cache
+def _given[T: PartSettings](kind: type[T]) -> type[T]:
+    found: type[T] = type(kind.__name__, (_FromArguments, kind), {})
+    return found
+
+
+def env_name(field: str, kind: type[BaseSettings] = Settings) -> str:
+    """Return the environment variable of a field of a class of settings."""
+    return str(kind.model_fields[field].validation_alias or f"TOCSIN_{field.upper()}")
+
+
+def _setting_name(kind: type[BaseSettings], place: str) -> str:
+    return env_name(place, kind) if place in kind.model_fields else place
 
 
 def _account_names(text: str) -> set[str] | None:

@@ -47,8 +47,8 @@ class AsyncRunner:
         admits_doubt: bool = False,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._tables, self._clock, self._queues = tables, clock, queues
-        self._max_lost, self._admits_doubt, self._chance = max_lost, admits_doubt, chance
+        self.tables, self.clock, self._queues = tables, clock, queues
+        self._max_lost, self._admits_doubt, self.chance = max_lost, admits_doubt, chance
 
     async def run[T](self, steps: Steps[T]) -> T:
         """Run `steps` to the end and return its result. Raises `StorageError`; without `admits_doubt` the request that failed changed
@@ -61,13 +61,13 @@ class AsyncRunner:
                     answer: Any
                     if isinstance(effect, Write):
                         try:
-                            answer = await self._tables.perform(effect)
+                            answer = await self.tables.perform(effect)
                             lost, doubt = 0, doubt or isinstance(answer, Applied)
                         except OutcomeUnknown as unknown:
                             lost, doubt = lost + 1, True
                             answer = await self._lost(lost, unknown)
                     elif isinstance(effect, Get):
-                        answer = await self._tables.perform(effect)
+                        answer = await self.tables.perform(effect)
                     else:
                         answer = await self._perform(effect)
                 except StorageError as error:
@@ -97,7 +97,7 @@ class AsyncRunner:
                     if doubt is None or doubt is error:
                         raise
                     raise OutcomeUnknown(f"{doubt}; then {error}") from error
-            await self._clock.sleep(self._chance() * backoff.exponential(FIRST_PAUSE, repeated, LONGEST_PAUSE))
+            await self.clock.sleep(self.chance() * backoff.exponential(FIRST_PAUSE, repeated, LONGEST_PAUSE))
             repeated += 1
 
     async def _lost(self, lost: int, unknown: OutcomeUnknown) -> Written:
@@ -105,34 +105,34 @@ class AsyncRunner:
             if lost >= self._max_lost:
                 raise Unavailable(f"answers of table storage keep getting lost: {unknown}") from unknown
             # Full jitter: throttled writers that all lost an answer must not fence, read and write again in step.
-            wait = self._chance() * backoff.unbounded(FIRST_WAIT, lost)
+            wait = self.chance() * backoff.unbounded(FIRST_WAIT, lost)
             if unknown.retry_after is not None:
                 wait += min(unknown.retry_after, LONGEST_ASKED_WAIT)
-            await self._clock.sleep(wait)
+            await self.clock.sleep(wait)
         return LOST
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:
             case Load():
-                return await load_rows(self._tables, RowQuery(effect.table, effect.pk, effect.first, effect.end))
+                return await load_rows(self.tables, RowQuery(effect.table, effect.pk, effect.first, effect.end))
             case LoadFirst():
                 return await self._load_first(effect)
             case Send() if self._queues is not None:
                 return await self._send(self._queues, effect)
             case Sending():
-                return SentAt(self._clock.monotonic())
+                return SentAt(self.clock.monotonic())
             case Receiving():
-                return ReceivedAt(self._clock.monotonic())
+                return ReceivedAt(self.clock.monotonic())
             case _:
                 raise TypeError(f"not an effect that this runner carries out: {effect!r}")
 
     async def _load_first(self, effect: LoadFirst) -> list[Row]:
-        rows, _ = await first_rows(self._tables, RowQuery(effect.table, effect.pk, first=effect.first, end=effect.end), effect.most)
+        rows, _ = await first_rows(self.tables, RowQuery(effect.table, effect.pk, first=effect.first, end=effect.end), effect.most)
         return rows
 
     async def _send(self, queues: Queues, effect: Send) -> bool:
         try:
-            await queues.send(effect.queue, effect.text, visible_in=max(0.0, (effect.at - self._clock.now()) / 1000))
+            await queues.send(effect.queue, effect.text, visible_in=max(0.0, (effect.at - self.clock.now()) / 1000))
         except StorageError as error:
             # A message only speeds things up: the index row is still there, and the sweep finds it.
             log.warning("A shard's message could not be sent; the sweep sends it: %s", error, extra={"action": "message_unsent"})

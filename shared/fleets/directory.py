@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
 
-from ..core.clock import Clock
 from ..core.errors import Problem
 from ..core.readable import count_of
 from ..engine.async_runner import AsyncRunner
@@ -30,7 +29,7 @@ from ..leases.rows import FLEET, INDEX, PARTITIONS, SERVERS, Fleet, fleet_key, p
 from ..leases.service.resize.model import resizing_out
 from ..leases.unreadable_rows import parse_rows, unreadable_servers
 from ..storage.names import FLEETS
-from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Row, RowQuery, Tables, Upsert
+from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Row, RowQuery, Upsert
 from ..tenants.model import MOST_FLEETS, MOST_PARTITIONS, Limits
 from ..tenants.rows import ATTEMPTS
 from ..tenants.store import contended
@@ -59,9 +58,7 @@ class FleetDirectory:
 
     def __init__(
         self,
-        tables: Tables,
         runner: AsyncRunner,
-        clock: Clock,
         require_tenant: Callable[[str], Awaitable[object]],
         *,
         tenant_limits: TenantLimits | None = None,
@@ -74,7 +71,7 @@ class FleetDirectory:
         the fleet with a key. on_tenant_end: removes what other rooms keep of a tenant's ended fleets. Hooks raise `StorageError` and can be
         repeated. tenant_limits: returns a tenant's own limits; without it, the defaults apply.
         """
-        self._tables, self._runner, self._clock, self._require_tenant = tables, runner, clock, require_tenant
+        self._tables, self._runner, self._clock, self._require_tenant = runner.tables, runner, runner.clock, require_tenant
         self._tenant_limits = tenant_limits
         self._growing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """A lock per tenant, held while a call adds partitions."""

@@ -14,6 +14,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from .balance import STOP, LoadBalancer, Step, bound, fair_mean
@@ -73,22 +74,23 @@ def score(partition: int, server: str, weight: float) -> float:
     return -weight / math.log(unit)
 
 
-def plan(
-    partitions: int,
-    owners: Mapping[int, str],
-    members: Iterable[Member],
-    intents: ActiveIntents,
-    *,
-    most: int,
-    budget: int,
-    epochs: Mapping[int, int] | None = None,
-    loads: FleetLoads | None = None,
-) -> PartitionPlan:
+class FleetToPlan(NamedTuple):
+    """The fleet as the planner sees it. partitions: their number. owners: current owners, including servers that are gone. epochs: of the
+    partitions, for bumps. loads: what is known about load; None for equal shares."""
+
+    partitions: int
+    owners: Mapping[int, str]
+    members: Sequence[Member]
+    intents: ActiveIntents
+    epochs: Mapping[int, int] = MappingProxyType({})
+    loads: FleetLoads | None = None
+
+
+def plan(fleet: FleetToPlan, *, most: int, budget: int) -> PartitionPlan:
     """Return the plan.
 
-    owners: current owners, including servers that are gone. most: maximum partitions of one server. budget: maximum voluntary moves, which
-    only balance. epochs: of the partitions, for bumps. loads: what is known about load; None for equal shares. A partition whose server is
-    gone or must give it up moves whatever the budget is.
+    most: maximum partitions of one server. budget: maximum voluntary moves, which only balance. A partition whose server is gone or must
+    give it up moves whatever the budget is.
 
     `most` limits what a server is given. A server that drains keeps partitions that no other server can take, also more than `most`: a
     partition with too full an owner is better than a partition without one.
@@ -96,21 +98,12 @@ def plan(
     The partitions of a server that is drained to a destination go there, as far as it may own them and has room; the others are placed like
     those of any drained server. While that drain is in force, its destination gives up nothing for balance.
     """
-    return _Planner(partitions, owners, sorted(members, key=lambda member: member.name), intents, most, budget, epochs or {}, loads).run()
+    return _Planner(fleet._replace(members=sorted(fleet.members, key=lambda member: member.name)), most, budget).run()
 
 
 class _Planner:
-    def __init__(
-        self,
-        partitions: int,
-        owners: Mapping[int, str],
-        members: Sequence[Member],
-        intents: ActiveIntents,
-        most: int,
-        budget: int,
-        epochs: Mapping[int, int],
-        loads: FleetLoads | None,
-    ) -> None:
+    def __init__(self, fleet: FleetToPlan, most: int, budget: int) -> None:
+        partitions, owners, members, intents, epochs, loads = fleet
         self.intents, self.budget, self.owners, self.epochs, self.loads = intents, budget, owners, epochs, loads
         self.had = Counter(owners.values())
         self.present = {member.name for member in members}

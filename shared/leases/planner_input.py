@@ -10,7 +10,7 @@ from ..engine.effects import Steps, get, load
 from ..storage.names import FLEETS
 from . import generations, rules, unreadable_rows
 from .loads import fleet_loads
-from .planner import Member, PartitionMove, PartitionPlan, plan
+from .planner import FleetToPlan, Member, PartitionMove, PartitionPlan, plan
 from .rows import (
     FLEET,
     PARTITIONS,
@@ -85,7 +85,8 @@ class PlannerInput:
         intents = replace(self.intents, prohibited=prohibited, offline=offline)
         loads = fleet_loads(self.fleet, self.partitions, self.servers, self.now)
         members, most = self.members, self.fleet.most
-        found = plan(self.fleet.partitions, owners | initial, members, intents, most=most, budget=budget, epochs=epochs, loads=loads)
+        fleet = FleetToPlan(self.fleet.partitions, owners | initial, members, intents, epochs, loads)
+        found = plan(fleet, most=most, budget=budget)
         # These partitions have had no owner yet, so placing them is no move from one server to another.
         moves = [move for move in found.moves if move.partition not in initial]
         moves += [PartitionMove(number, "", server, "unowned") for number in initial if (server := found.target.get(number))]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..app.route_index import INDEX
-from ..app.routes import find_route
 from ..core.clock import steady
+from ..extras.parts import find_route
+from ..extras.route_index import INDEX
 from ..web import templates
 from ..web.host_calls import HostCalls
 from ..web.serve import ApiRequest, ApiResponse, GetApp

@@ -19,6 +19,7 @@ from ..core.process_identity import ProcessIdentity
 from ..core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, GivenSettings, Settings
 from ..delivery.channels import open_senders
 from ..delivery.channels.model import HttpChannel
+from ..extras.parts import PARTS, SENDERS
 from ..storage import Storage
 from ..storage.ports import Message
 from ..tenants.rules import prefix_of
@@ -158,8 +159,8 @@ class LocalService:
 
     async def _open_app(self, settings: Settings, storage: Storage, clock: Clock) -> Application:
         await storage.ensure()
-        senders = WatchedSenders(open_senders(settings, storage.queues, clock), self._on_attempt)
-        return await Application.open(settings, clock=clock, storage=storage, senders=senders, process=ProcessIdentity())
+        senders = WatchedSenders(open_senders(settings, storage.queues, clock, SENDERS), self._on_attempt)
+        return await Application.open(settings, parts=PARTS, clock=clock, storage=storage, senders=senders, process=ProcessIdentity())
 
     async def _seed(self, app: Application) -> None:
         """Create tenant `demo`, its key, and the channel to the receiver, which moves with the port."""

@@ -80,8 +80,16 @@ class Released(NamedTuple):
     ended: bool
 
 
+class Attempt(NamedTuple):
+    """A caller's attempt to hold a lock: by holder and nonce, or, without a holder, by the token of a grant."""
+
+    holder: str
+    nonce: str
+    token: int
+
+
 def release(
-    pk: str, name: str, holder: str, nonce: str, token: int, wall: Millis, etag: str = "", *, create: bool = False
+    pk: str, name: str, own: Attempt, wall: Millis, etag: str = "", *, create: bool = False
 ) -> Steps[Released | Literal["missing", "changed"]]:
     """End the caller's attempt: its grant, its wait, and what a request of it that is still under way could get.
 
@@ -96,7 +104,7 @@ def release(
         if etag and (row is None or row.etag != etag):
             return "changed"
         before = parse_lock(row) if row is not None else None
-        after = rules.release(before, holder, nonce, row.read_at if row is not None else wall, token)
+        after = rules.release(before, own.holder, own.nonce, row.read_at if row is not None else wall, own.token)
         if after is None:
             return Released(before, ended=False)
         op = Replace(name, after.props(), row.etag) if row is not None else Insert(name, after.props())

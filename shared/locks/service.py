@@ -112,12 +112,13 @@ class LockService:
             check_if_match(headers, etag_of(row.etag) if row is not None else None)
             etag = row.etag if row is not None else ""
         token = query.token or 0
-        outcome = await self._release(pk, name, holder, query.nonce or "", token, etag)
+        own = protocol.Attempt(holder, query.nonce or "", token)
+        outcome = await self._release(pk, name, own, etag)
         if outcome == "missing" and holder and not etag:
             # A request for the lock may still be under way, and must find that its attempt has ended.
             with contextlib.suppress(Problem):
                 await self._limit.admit(tenant)
-                outcome = await self._release(pk, name, holder, query.nonce or "", token, etag, create=True)
+                outcome = await self._release(pk, name, own, etag, create=True)
         if outcome == "missing":
             raise not_found("lock")
         if outcome == "changed":
@@ -135,9 +136,9 @@ class LockService:
             log.info("Lock %s of %s is released by its token, held by %s", name, tenant, before.holder, extra=extra)
 
     async def _release(
-        self, pk: str, name: str, holder: str, nonce: str, token: int, etag: str, *, create: bool = False
+        self, pk: str, name: str, own: protocol.Attempt, etag: str, *, create: bool = False
     ) -> protocol.Released | Literal["missing", "changed"]:
-        return await self._runner.run(protocol.release(pk, name, holder, nonce, token, self._clock.now(), etag, create=create))
+        return await self._runner.run(protocol.release(pk, name, own, self._clock.now(), etag, create=create))
 
     async def revoke(self, tenant: str, name: str, note: str, author: str) -> Millis:
         """Let a grant run out. Return the milliseconds until the lock can be granted. Raises 404, `StorageError`."""

@@ -18,7 +18,7 @@ from ..delivery.notices import Notify, notify_nobody
 from ..engine.async_runner import AsyncRunner
 from ..storage.ports import Props, Row
 from ..tenants.store import TenantDirectory
-from .key_rules import NOT_BUSY, Asker, BusySpan, KeyLine, busy_span, grant, line_of_event, line_of_schedule, ticket_of
+from .key_rules import NOT_BUSY, Asker, KeyLine, TurnQuestion, busy_span, grant, line_of_event, line_of_schedule, ticket_of
 from .keys import Address, shard_tenant
 from .overlap import ONE_BY_ONE, OVERLAP, has_line, overlap_of
 from .protocol.dispatch import ShardMessage, send
@@ -37,20 +37,6 @@ class WaitingOwner(Protocol):
 
     def wake(self, line: KeyLine) -> None:
         """Ask for turns of the line at once."""
-
-
-class TurnQuestion(NamedTuple):
-    """The arguments of `exchange`."""
-
-    line: KeyLine
-    asker: Asker
-    limits: KeyLimits
-    wanted: Mapping[str, Address]
-    held: Mapping[str, Address]
-    ended: Mapping[str, Address | None]
-    skippable: frozenset[str] = frozenset()
-    skipped: frozenset[str] = frozenset()
-    busy: BusySpan = NOT_BUSY
 
 
 class SkipFigures(NamedTuple):
@@ -129,13 +115,10 @@ class KeyLines:
         """End and ask for turns; wake the owners of events that get theirs. Raises `StorageError`."""
         from .protocol.key_turns import exchange
 
-        line, asker, limits, wanted, held, ended, skippable, skipped, busy = question
-        more: dict[str, Any] = {"skippable": skippable, "skipped": skipped, "busy": busy}
-        steps = exchange(line, asker, limits, self._clock.now(), wanted=wanted, held=held, ended=ended, **more)
-        answer: TurnAnswer = await self._limited(steps)
-        if None in ended.values():
+        answer: TurnAnswer = await self._limited(exchange(question, self._clock.now()))
+        if None in question.ended.values():
             # An event whose turn is given back keeps its place, and no other one begins. Otherwise this very shard would wake at once.
-            await self._tell(line, answer)
+            await self._tell(question.line, answer)
         return answer
 
     async def _tell(self, line: KeyLine, answer: TurnAnswer) -> None:
@@ -166,9 +149,10 @@ class KeyLines:
         limits = await self.limits(tenant, row.props)
         if limits is None:
             return None
-        seen = await self._runner.run(read_line(line_of_event(tenant, row.props)))
+        line = line_of_event(tenant, row.props)
+        seen = await self._runner.run(read_line(line))
         now, mine = self._clock.now(), ticket_of(row.props, limits)
-        found = grant(seen.state, list(seen.tickets), {mine: Address(row.pk, row.rk)}, {}, Asker(), limits, now)
+        found = grant(seen.state, list(seen.tickets), TurnQuestion(line, Asker(), limits, {mine: Address(row.pk, row.rk)}), now)
         turns = [turn.ticket for turn in seen.state.turns]
         one = limits.ordered or limits.concurrency == 1
         if mine in found.granted or (mine in turns and not (one and mine != turns[0])):

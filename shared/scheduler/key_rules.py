@@ -191,19 +191,33 @@ class Grant(NamedTuple):
     """Tickets of due occurrences before which another one had not ended, with the ticket of that one; '' if it has ended since."""
 
 
-def grant(
-    line: LineState,
-    waiting: Sequence[str],
-    wanted: Mapping[str, Address],
-    held: Mapping[str, Address],
-    asker: Asker,
-    limits: KeyLimits,
-    now: Millis,
-    skippable: frozenset[str] = frozenset(),
-) -> Grant:
-    """Decide who has a turn. waiting: the first tickets of the line. wanted: of the asker's events that are due. held: of those that have
-    their turn and have not ended. skippable: those of `wanted` that are skipped when they are due, if one ahead has not ended then.
+NO_TICKETS: Mapping[str, Any] = {}
+
+
+class TurnQuestion(NamedTuple):
+    """What an asker ends and asks for in a line. It has no other turns than `held` and the granted ones then.
+
+    wanted: its events that are due and not claimed. held: events with a turn that has not ended. ended: tickets whose events have ended an
+    attempt, as stored; with the place of an event that stays in the line.
+
+    Of a schedule that skips: skippable are those of `wanted` that are skipped rather than wait when they are due, if one ahead has not
+    ended then; skipped are those of `ended` that were, as stored, and busy is the span of the others.
     """
+
+    line: KeyLine
+    asker: Asker
+    limits: KeyLimits
+    wanted: Mapping[str, Address]
+    held: Mapping[str, Address] = NO_TICKETS
+    ended: Mapping[str, Address | None] = NO_TICKETS
+    skippable: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
+    busy: BusySpan = NOT_BUSY
+
+
+def grant(line: LineState, waiting: Sequence[str], question: TurnQuestion, now: Millis) -> Grant:
+    """Decide who has a turn. waiting: the first tickets of the line."""
+    _, asker, limits, wanted, held, _, skippable, *_ = question
     others = tuple(turn for turn in line.turns if turn.shard != asker.shard)
     if any(turn.shard == asker.shard and turn.epoch > asker.epoch for turn in line.turns):
         return Grant(line, {}, outdated=True)

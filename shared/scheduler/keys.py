@@ -11,13 +11,14 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import NamedTuple
 
 from ..core.clock import Millis, to_datetime, to_millis
 from ..storage import names
+from ..storage.ports import Props
 
 MINUTE: Millis = 60_000
 GATE = "gate"
@@ -163,12 +164,21 @@ def id_row_key(event_id: str) -> str:
     return event_id
 
 
-def use_row_key(base: str) -> str:
-    """Return the key of the row that counts the uses of id `base`, in that id's partition. No event id begins with its mark."""
-    return f"!{base}"
+class RowBesideId(NamedTuple):
+    """The keys of a row in `TocsinIds` that a part of the service keeps beside the row of an event's id.
+
+    The scheduler does not know what the row says. It copies it with the row of the id, and removes it with the event that it ends with.
+    ends: returns True for a row with these properties if it is removed together with the event."""
+
+    partition: str
+    key: str
+    ends: Callable[[Props], bool]
 
 
-def base_of_use(event_id: str) -> str:
-    """Return the id that `event_id` is a numbered use of, or '' if it is none."""
-    base, mark, use = event_id.rpartition("~")
-    return base if mark and use.isascii() and use.isdigit() else ""
+type BesideId = Callable[[str, str], Sequence[RowBesideId]]
+"""Return the rows beside the id of a tenant's event: they are looked for, and need not exist."""
+
+
+def nothing_beside(tenant: str, event_id: str) -> tuple[RowBesideId, ...]:
+    """Return no rows."""
+    return ()

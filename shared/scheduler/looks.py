@@ -12,13 +12,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from ..core.clock import Clock, Millis
+from ..core.clock import Millis
 from ..core.errors import StorageError
-from ..engine.async_runner import AsyncRunner
+from .shard_services import ShardServices
 from .sweeps import Sweeps
 from .wakes.protocol import LookTimes, end_look, read_plan, send_wakes
 from .wakes.rules import LOOK_EVERY_ALONE, LOOK_FAR, Plan
-from .wakes.service import Wakes
 
 log = logging.getLogger(__name__)
 
@@ -32,22 +31,17 @@ class Looks:
 
     def __init__(
         self,
+        services: ShardServices,
         sweeps: Sweeps,
-        wakes: Wakes,
-        runner: AsyncRunner,
-        clock: Clock,
         started: Millis,
-        counters: Counter[str],
         serves: Callable[[], Awaitable[bool]],
         chain: Callable[[Millis], Awaitable[Mapping[str, int]]],
-        chance: Callable[[], float],
     ) -> None:
         """started: time at which this process began. serves: returns True if this account's scheduler serves now. chain: makes the next
-        occurrences of schedules. chance: returns a random number in [0, 1)."""
-        self._chance = chance
-        self._sweeps, self._wakes, self._runner, self._clock = sweeps, wakes, runner, clock
-        self._counters, self._serves, self._chain = counters, serves, chain
-        self._started = started
+        occurrences of schedules."""
+        self._runner, self._clock, self._chance = services.runner, services.clock, services.runner.chance
+        self._wakes, self._counters = services.wakes, services.counters
+        self._sweeps, self._started, self._serves, self._chain = sweeps, started, serves, chain
         self._unstored = Plan()
         """The plan of the last look, if it could not be stored: otherwise each look would send its wakes again, and they would multiply."""
         self._turn = asyncio.Lock()

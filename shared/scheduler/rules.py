@@ -252,13 +252,27 @@ def may_take(gate: Gate, age: Millis) -> bool:
     return gate.state in ("open", "resting") or (gate.state == "owned" and age >= OWNER_SILENT)
 
 
-def may_recover(state: str, wake: Millis, resent: Millis, now: Millis, rounds: int, *, ended: bool, began: Millis = 0) -> bool:
+class MessageState(NamedTuple):
+    """The state of a shard's message, by its index row.
+
+    state: of the row. resent: time at which the message was last sent again, or is to become visible; 0 for never. rounds: how many times
+    it was sent again.
+    """
+
+    state: str
+    wake: Millis
+    resent: Millis = 0
+    rounds: int = 0
+
+
+def may_recover(message: MessageState, now: Millis, *, ended: bool, began: Millis = 0) -> bool:
     """Return True if a young process asks at once for an index row's shard: its message was sent and has become visible.
 
     ended: the process of its owner is proven to have ended. Otherwise its message may have been lost with a process, or wait in a long
     queue: one more message per shard is enough then, however many processes start. A shard that keeps ending its processes is left to the
     sweep and its growing pauses. began: start of the process: a queue that nobody polled before may still have the first message.
     """
+    state, wake, resent, rounds = message
     if state != "sent" or resent + RECOVER_AFTER > now:
         return False
     return rounds < STEADY_ROUNDS and wake - WAKE_EARLIEST <= now if ended else rounds == 0 and max(wake, began) + RECOVER_AFTER <= now
@@ -273,22 +287,14 @@ class DispatchDecision(NamedTuple):
 
 
 def dispatch_decision(
-    state: str,
-    wake: Millis,
-    resent: Millis,
-    now: Millis,
-    rounds: int = 0,
-    *,
-    paced: bool = False,
-    events: int = 0,
-    ahead: Millis = DISPATCH_AHEAD,
+    message: MessageState, now: Millis, *, paced: bool = False, events: int = 0, ahead: Millis = DISPATCH_AHEAD
 ) -> DispatchDecision:
     """Decide about one index row: send its message, check that its owner is alive, or do nothing.
 
-    resent: time at which its message was last sent again, or is to become visible; 0 for never. rounds: how many times it was sent again.
     paced: the shard was handed out as part of a backlog. events: number of open events of the shard; 0 if it is not known.
     ahead: messages are sent this long before the wake-up.
     """
+    state, wake, resent, rounds = message
     if wake > now + ahead:
         return DispatchDecision("nothing")
     if state != "sent":

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.clock import Clock, Millis
 from ..core.ids import Ids
@@ -27,7 +27,7 @@ from ..web.arrivals import Arrivals
 from .event_clock import EventClock
 from .firing.dispatch import Firing
 from .key_lines import KeyLines
-from .keys import MIRRORED, place_of
+from .keys import MIRRORED, BesideId, place_of
 from .recovery import ShardRecovery
 from .shard_services import ShardServices
 from .wakes.protocol import parse_wake
@@ -70,36 +70,47 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+class OwnProcess(NamedTuple):
+    """The process that a scheduler is in. arrivals: numbers its requests. identity: names it in the gates that it holds."""
+
+    settings: Settings
+    clock: Clock
+    ids: Ids
+    arrivals: Arrivals
+    identity: ProcessIdentity | None
+
+
+class OwnAccount(NamedTuple):
+    """The storage account that a scheduler works on. senders: over its queues. forms: the number of its stored forms. side: its place in
+    `pair`, if there is a mirrored pair."""
+
+    storage: Storage
+    senders: Mapping[str, Sender]
+    forms: StoredForms
+    side: Side
+    pair: MirrorPair | None
+
+
 class Scheduler:
     """Everything that the routes call. One per process; belongs to one event loop."""
 
     def __init__(
         self,
-        settings: Settings,
-        storage: Storage,
-        clock: Clock,
-        ids: Ids,
+        process: OwnProcess,
+        account: OwnAccount,
         directory: TenantDirectory,
-        senders: Mapping[str, Sender],
-        arrivals: Arrivals,
-        pair: MirrorPair | None = None,
-        side: Side = "first",
-        process: ProcessIdentity | None = None,
-        find_owner: Callable[[], FindOwner] | None = None,
-        forms: StoredForms | None = None,
+        find_owner: Callable[[], FindOwner],
+        beside: BesideId,
     ) -> None:
-        """arrivals: numbers the requests of this process.
-
-        pair: the pair of mirrored accounts, if there is one; `side` is then the account that this scheduler works on.
-
-        process: names this process in the gates that it holds. find_owner: returns what finds the owners of partitions. forms: the
-        number of the stored forms; by default it is not read.
-        """
+        """find_owner: returns what finds the owners of partitions, for fleet channels. beside: names the rows that parts keep beside those
+        of ids."""
+        settings, clock, ids, self._arrivals, identity = process
+        storage, senders, forms, side, pair = account
         self.counters: Counter[str] = Counter()
         self.clock = clock = EventClock(clock, storage.server_times, self.counters)
         self.directory = directory
         tables = storage.tables
-        self._settings, self._tables, self._queues, self._ids, self._arrivals = settings, tables, storage.queues, ids, arrivals
+        self._settings, self._tables, self._queues, self._ids = settings, tables, storage.queues, ids
         self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True, chance=ids.chance)
         self._side, self._pair, self._forms = side, pair, forms
         self._places, self._fresh, self._pressure = storage.places, storage.fresh, storage.pressure
@@ -115,7 +126,7 @@ class Scheduler:
         self.wakes = Wakes(self.runner, clock, settings.wakes, self.serves)
         self._notify = notify
         self.lines = KeyLines(self.runner, directory, clock, notify)
-        self._find_owner = find_owner
+        self._find_owner, self._beside = find_owner, beside
         self._mirror = mirror = self._mirror_of(pair)
 
         self.serving: Callable[[], Awaitable[Scheduler]] | None = None
@@ -142,15 +153,15 @@ class Scheduler:
             directory=directory,
             notify=notify,
         )
-        self.firing = Firing(services, senders, self.flow, tell, lambda: self._owners, process)
-        self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, process)
+        self.firing = Firing(services, senders, self.flow, tell, lambda: self._owners, identity)
+        self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, identity)
 
     def _mirror_of(self, pair: MirrorPair | None) -> Mirror | None:
         if pair is None:
             return None
         from .mirror.pair import Mirror
 
-        return Mirror(self._side, pair, self.runner, self.clock)
+        return Mirror(self._side, pair, self.runner, self._beside)
 
     def made(self, name: str) -> Any:
         """Return a part if it has been used; None otherwise."""
@@ -178,10 +189,9 @@ class Scheduler:
 
     @cached_property
     def _owners(self) -> OwnerRouting:
-        from ..delivery.fleet_owners.model import NoFleets
         from ..delivery.fleet_owners.routing import OwnerRouting
 
-        return OwnerRouting(self._find_owner() if self._find_owner is not None else NoFleets(), self.clock)
+        return OwnerRouting(self._find_owner(), self.clock)
 
     # Accepting events
 
@@ -196,7 +206,7 @@ class Scheduler:
         """Delivers events that are due now in the process that stores them."""
         from .firing.express import Express
 
-        made = Express(self.firing, self.runner, self.clock, self._ids, self._settings, self.flow, self._fresh)
+        made = Express(self.firing, self._services, self.flow, self._fresh)
         if self._leaving:
             made.leave()
         return made
@@ -241,7 +251,7 @@ class Scheduler:
 
         rates = RateLimiter(self._tables, self.clock)
         limits = EventLimits(OpenEvents(self.stats.open_events, self.clock), rates, self.limit_notices)
-        return Ingest(self.directory, self.writer, self.clock, self._ids, self._queued_ids, self._outbox, self._settings, limits)
+        return Ingest(self._services, self.writer, self._queued_ids, self._outbox, limits)
 
     @cached_property
     def rejects(self) -> Rejects:
@@ -255,7 +265,7 @@ class Scheduler:
         """Accepts the events of queues and topics."""
         from .ingest.queue_consumer import Intake
 
-        return Intake(self._services, self.ingest, self.writer, self._outbox, self._queues, self.rejects, self._parcels)
+        return Intake(self._services, self.ingest, self.writer, self._outbox, self.rejects)
 
     @cached_property
     def notices(self) -> Notices:
@@ -279,7 +289,7 @@ class Scheduler:
         from .sweeps import Sweeps
 
         rate = self._settings.backlog_per_second
-        return Sweeps(self.runner, self._tables, self.clock, rate, self._places, self._mirror, self._pressure)
+        return Sweeps(self.runner, rate, self._places, self._mirror, self._pressure, self._beside)
 
     @cached_property
     def looks(self) -> Looks:
@@ -289,8 +299,7 @@ class Scheduler:
         async def chain(now: Millis) -> Counter[str]:
             return await self.recurring.chain.sweep(now)
 
-        chance = self._ids.chance
-        return Looks(self.sweeps, self.wakes, self.runner, self.clock, self._began, self.counters, self.serves, chain, chance)
+        return Looks(self._services, self.sweeps, self._began, self.serves, chain)
 
     # Reading and changing events
 
@@ -326,9 +335,9 @@ class Scheduler:
 
         clock, tables = self.clock, self._tables
         rows = CompleteRows(self.state_pass.complete, self.label_index.complete)
-        repairing = ReadOnlyOnceNewer(tables, self._forms or StoredForms(tables, clock))
+        repairing = ReadOnlyOnceNewer(tables, self._forms)
         reader = AsyncRunner(repairing, clock, queues=self._queues, max_lost=MAX_LOST, admits_doubt=True, chance=self._ids.chance)
-        return EventLookup(reader, tables, clock, self._queued_ids, rows, self._places, FIRST if self._side == "second" else "")
+        return EventLookup(reader, tables, self._queued_ids, rows, self._places, FIRST if self._side == "second" else "")
 
     @cached_property
     def stats(self) -> TenantStats:
@@ -387,7 +396,7 @@ class Scheduler:
         """Events with several channels."""
         from .fanouts.service import Fanouts
 
-        return Fanouts(self._services, self.ingest, self.collapsing, self.writer, self.lookup, self.changes, self.event_views)
+        return Fanouts(self._services, self.ingest, self.collapsing, self.writer, self.changes, self.event_views)
 
     @cached_property
     def work(self) -> LongWorkCalls:
@@ -401,7 +410,7 @@ class Scheduler:
         """Jobs over many events."""
         from .bulk.service import BulkJobs
 
-        return BulkJobs(self.runner, self._tables, self._queues, self.lookup, self.changes, self.clock, self._ids)
+        return BulkJobs(self.runner, self._queues, self.lookup, self.changes, self._ids)
 
     @cached_property
     def recurring(self) -> Recurring:

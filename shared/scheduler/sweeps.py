@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from itertools import batched, groupby
 from typing import Any, NamedTuple
 
-from ..core.clock import Clock, Millis
+from ..core.clock import Millis
 from ..core.errors import StorageError
 from ..core.pressure import PressureGauge
 from ..engine.async_runner import AsyncRunner
 from ..engine.effects import Steps
 from ..engine.queries import each_page, load_rows
 from ..storage.names import EVENTS, IDS, LEDGER, SHARDS
-from ..storage.ports import ANY, Applied, Delete, Merge, Row, RowQuery, Tables, Where, WriteRefused
+from ..storage.ports import ANY, Applied, Delete, Merge, Row, RowQuery, Where, WriteRefused
 from . import timings
 from .answer_rows import ANSWERS, END_ANSWERS, FIRST_ANSWER
 from .facets import FACETS
@@ -33,15 +33,15 @@ from .keys import (
     MIRRORED,
     NEWS,
     Address,
-    base_of_use,
+    BesideId,
     id_partition,
     id_row_key,
     index_partitions,
     index_shard,
     minute_text,
+    nothing_beside,
     parse_address,
     place_of,
-    use_row_key,
 )
 from .mirror.pair import Mirror
 from .points import Filing
@@ -124,20 +124,19 @@ class Sweeps:
     def __init__(
         self,
         runner: AsyncRunner,
-        tables: Tables,
-        clock: Clock,
         backlog_per_second: int,
         places: Iterable[str] = (HOME,),
         mirror: Mirror | None = None,
         pressure: PressureGauge | None = None,
+        beside: BesideId = nothing_beside,
     ) -> None:
-        """pressure: of the requests of this process to storage."""
-        self._mirror, self._pressure = mirror, pressure
-        self._runner, self._tables, self._clock = runner, tables, clock
+        """pressure: of the requests of this process to storage. beside: names the rows that end with events, beside those of their ids."""
+        self._mirror, self._pressure, self._beside = mirror, pressure, beside
+        self._runner, self._tables, self._clock = runner, runner.tables, runner.clock
         self._partitions = index_partitions(places)
         self._alone = len(self._partitions) == len(index_partitions(HOME))
         self._rate = backlog_per_second
-        self._totals = Totals(tables)
+        self._totals = Totals(runner.tables)
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     async def dispatch(self, now: Millis) -> Counter[str]:
@@ -367,7 +366,7 @@ class Sweeps:
         for row in rows:
             for name in id_names(row.props):
                 await self._free_id("", tenant, name, row)
-                await self._free_use("", tenant, name)
+                await self._free_beside("", tenant, name)
         filing = Filing(shard, entry.rk.partition(":")[0], {})
         await self._runner.run(FACETS.before_removal(filing, rows))
         if any(ANSWERS in row.props for row in rows):
@@ -391,7 +390,7 @@ class Sweeps:
         for row in rows:
             for name in id_names(row.props):
                 await self._free_id(side, tenant, name, row)
-                await self._free_use(side, tenant, name)
+                await self._free_beside(side, tenant, name)
         if any(ANSWERS in row.props for row in rows):
             await self._remove_answers(side, shard)
         for some in batched(rows, DELETES):
@@ -431,15 +430,11 @@ class Sweeps:
             if isinstance(answer, WriteRefused):
                 log.debug("An id was used again while it was being freed", extra={"action": "id_kept"})
 
-    async def _free_use(self, side: str, tenant: str, event_id: str) -> None:
-        """Remove the row that counts the uses of an id of the BigBen API, together with the event of the last use."""
-        base = base_of_use(event_id)
-        if not base:
-            return
-        partition = id_partition(tenant, base)
-        counted = await self._tables.get(side + IDS, partition, use_row_key(base))
-        if counted is not None and f"{base}~{counted.props['generation']}" == event_id:
-            await self._tables.write(side + IDS, partition, (Delete(counted.rk, counted.etag),))
+    async def _free_beside(self, side: str, tenant: str, event_id: str) -> None:
+        for named in self._beside(tenant, event_id):
+            found = await self._tables.get(side + IDS, named.partition, named.key)
+            if found is not None and named.ends(found.props):
+                await self._tables.write(side + IDS, named.partition, (Delete(found.rk, found.etag),))
 
 
 def _is_over(props: Mapping[str, Any], now: Millis) -> bool:

@@ -1,7 +1,7 @@
 """The protocol trace: one log line for each transaction that changes a gate, a lease or a turn, so that it can be verified afterwards.
 
 `TracedTables` and `TracedBlockingTables` stand before the tables of a process. They record what was written, the ETags before and after,
-and the rows that the process had read for it, which `ops.verification` replays through the rules of the protocols. A partition (a
+and the rows that the process had read for it, which `extras.verification` replays through the rules of the protocols. A partition (a
 shard, or a fleet with its turns) is traced whole or not at all, by every process alike. Refused writes change nothing and are left out.
 
 A line is `tocsin-trace ` and a JSON object:

@@ -18,6 +18,7 @@ from ..delivery.channels.fleet import http_target
 from ..delivery.channels.model import CHANNEL_TYPES
 from ..delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
 from ..delivery.egress_guard import Egress
+from ..extras.parts import PARTS
 from ..local import demo
 from ..local.api import LocalApi
 from ..local.demo import CHANNEL, KEY, TENANT
@@ -91,7 +92,8 @@ class Tocsin:
 
     async def __aenter__(self) -> Self:
         senders = cast(Mapping[str, Sender], dict.fromkeys(CHANNEL_TYPES, self._deliveries))
-        self.app = await Application.open(self._settings, clock=self.clock, ids=SeededIds(7), storage=self._storage, senders=senders)
+        ids = SeededIds(7)
+        self.app = await Application.open(self._settings, parts=PARTS, clock=self.clock, ids=ids, storage=self._storage, senders=senders)
         tables, queues = cast(MemoryTables, self._storage.tables), cast(MemoryQueues, self._storage.queues)
         self._host = VirtualHost(self.app, self.clock, tables, queues, self._wait_for_handlers)
         if self._handler is not None:

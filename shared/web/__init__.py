@@ -10,7 +10,7 @@ A job declares its routes in a group::
         \"""Return an event.\"""
         ...
 
-    # shared/app/routes.py, in a part of the table
+    # shared/app/routes.py, in a group of the table; for an optional part of the service, in its `part.py`
     routes.add(events, lambda app: app.scheduler)
 
 Modules: `routes` (groups, the table, `Call`, `Answer`), `templates` (route templates, ambiguity), `parsing` (query, JSON body, validation),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.ops.verification.verify import TraceVerdict, verify
+from shared.extras.verification.verify import TraceVerdict, verify
 from tests.proofs.facts import note
 
 from . import planted as shards

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ops.verification.verify import verify
+from shared.extras.verification.verify import verify
 from tests.proofs.facts import note
 
 from .__main__ import KINDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ops.verification.verify import TraceVerdict, verify
+from shared.extras.verification.verify import TraceVerdict, verify
 
 from .__main__ import KINDS
 from .checkpoints.history import simulate as simulate_turns

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shared.engine.effects import Get, Load, Write
-from shared.ops.verification.lines import TraceLine, TraceReading, read_text
+from shared.extras.verification.lines import TraceLine, TraceReading, read_text
 from shared.storage.ports import Applied, Row
 from shared.storage.transition_trace import TracedTables, TransitionTrace
 from tests.model.checking.mutants import patched

@@ -23,9 +23,9 @@ from ..terminal.documents import to_json
 from ..terminal.output import Screen
 
 if TYPE_CHECKING:
-    from ...ops.verification.lines import TraceReading
-    from ...ops.verification.spool import TraceSpool
-    from ...ops.verification.verify import IllegalStep, TraceVerdict
+    from ...extras.verification.lines import TraceReading
+    from ...extras.verification.spool import TraceSpool
+    from ...extras.verification.verify import IllegalStep, TraceVerdict
 
 _GZIP: Final = b"\x1f\x8b"
 _REPORT_EVERY: Final = 16 * 1024 * 1024
@@ -57,9 +57,9 @@ def verify_trace(
         tocsin verify-trace -
         tocsin verify-trace export.json --json
     """
-    from ...ops.verification.lines import TraceReading
-    from ...ops.verification.spool import TraceSpool
-    from ...ops.verification.verify import verify_spool
+    from ...extras.verification.lines import TraceReading
+    from ...extras.verification.spool import TraceSpool
+    from ...extras.verification.verify import verify_spool
 
     activity = Activity("Reading")
     with activity.during(), TraceSpool() as spool:
@@ -91,7 +91,7 @@ def verify_trace(
 
 def _read(reading: TraceReading, spool: TraceSpool, path: Path, activity: Activity) -> bool:
     """Read a file, and return whether it has a trace."""
-    from ...ops.verification.lines import LONGEST_DOCUMENT, read_lines
+    from ...extras.verification.lines import LONGEST_DOCUMENT, read_lines
 
     def found() -> int:
         return spool.lines + reading.newer + reading.unreadable + reading.truncated

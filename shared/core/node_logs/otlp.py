@@ -113,30 +113,48 @@ def _rejected(body: bytes) -> int:
         return 0
 
 
+class Collector(NamedTuple):
+    """Where lines go. url: the whole address. resource: attributes of all lines together."""
+
+    url: str
+    headers: Mapping[str, str]
+    resource: Mapping[str, str]
+
+
+class SentLines(NamedTuple):
+    """What is sent of a line beside its text. about: its fields. secrets: texts that are hidden in it."""
+
+    about: Mapping[str, str]
+    secrets: Sequence[str] = ()
+
+
+class SendWaits(NamedTuple):
+    """Seconds that lines are collected, and of the pause after the first failure."""
+
+    linger: float = LINGER
+    first_pause: float = FIRST_PAUSE
+
+
 class OtlpHandler(logging.Handler):
     """Sends lines to a collector. counts: lines that were `sent`, `refused` by the collector, and `dropped` unsent."""
 
     def __init__(
         self,
-        url: str,
-        headers: Mapping[str, str],
-        resource: Mapping[str, str],
-        about: Mapping[str, str],
+        collector: Collector,
+        lines: SentLines,
         *,
-        secrets: Sequence[str] = (),
         ask: Exchange = exchange,
         steady: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random,
-        linger: float = LINGER,
-        first_pause: float = FIRST_PAUSE,
+        waits: SendWaits | None = None,
     ) -> None:
-        """url: the whole address. resource: attributes of all lines together; about: fields of each line. linger, first_pause: seconds."""
         super().__init__(logging.INFO)
-        self._url, self._resource, self._about, self._secrets = url, resource, about, secrets
+        self._url, headers, self._resource = collector
+        self._about, self._secrets = lines
         self._headers = {**headers, "Content-Type": "application/json", "User-Agent": "tocsin-node"}
-        self._tls = client_tls() if url.startswith("https:") else None
+        self._tls = client_tls() if self._url.startswith("https:") else None
         self._ask, self._steady, self._chance = ask, steady, chance
-        self._linger, self._first_pause = linger, first_pause
+        self._linger, self._first_pause = waits or SendWaits()
         self.counts: Counter[str] = Counter()
         self._away = False
         self._end = math.inf

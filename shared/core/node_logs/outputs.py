@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 from .datagrams import JOURNALD, DatagramHandler, journald_datagram, syslog_datagram
-from .otlp import OtlpHandler
+from .otlp import Collector, OtlpHandler, SentLines
 
 PACKAGE: Final = __package__.partition(".")[0]
 """The logger above all of the project's own: `tocsin` where the wheel is installed."""
@@ -221,7 +221,7 @@ def export_logs(
     handlers: list[OtlpHandler | DatagramHandler] = []
     if outputs.otlp:
         resource = {"service.name": service, "service.instance.id": node, "host.name": host, **outputs.attributes}
-        handlers.append(OtlpHandler(outputs.otlp, outputs.headers, resource, about, secrets=hidden))
+        handlers.append(OtlpHandler(Collector(outputs.otlp, outputs.headers, resource), SentLines(about, hidden)))
     for output, address, encode in (
         ("journald", outputs.journald, partial(journald_datagram, identifier=service)),
         ("syslog", outputs.syslog, partial(syslog_datagram, identifier=service, host=host)),

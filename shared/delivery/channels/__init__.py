@@ -3,12 +3,13 @@
 `open_senders` makes one `Sender` per channel type. `signing.verify` is for receivers, `fake.FakeReceiver` for tests.
 
 To add a channel type: its settings in `model`, its stored form in `outputs`, its checks and secrets in `validation`, its sender in
-`open_senders`.
+`open_senders`, or in a part of the service (`app/parts.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ...core.signing import verify
@@ -24,11 +25,18 @@ if TYPE_CHECKING:
 __all__ = ["OutgoingDelivery", "Sender", "Target", "Verdict", "close_senders", "open_senders", "verify"]
 
 
-def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: AccountQueues | None = None) -> dict[str, Sender]:
+def open_senders(
+    settings: Settings,
+    queues: Queues,
+    clock: Clock,
+    more: Mapping[str, Callable[[Settings], Sender]],
+    *,
+    accounts: AccountQueues | None = None,
+) -> dict[str, Sender]:
     """Return a sender for each channel type by name, by `[type]`. Connections are made when first needed, in the loop that needs them.
 
-    `accounts` opens the queues of other storage accounts, by default with the app's identity. UnsafeSettings if an entry of the egress
-    allow-list is neither a host nor a network.
+    `more` makes the senders of parts of the service. `accounts` opens the queues of other storage accounts, by default with the app's
+    identity. UnsafeSettings if an entry of the egress allow-list is neither a host nor a network.
     """
 
     started = clock.monotonic()
@@ -56,17 +64,13 @@ def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: 
 
         return EventGridSender(settings, clock)
 
-    def kafka() -> Sender:
-        from .kafka import KafkaSender
-
-        return KafkaSender(settings)
-
     def servicebus() -> Sender:
         from .servicebus import ServiceBusSender
 
         return ServiceBusSender(settings, clock)
 
-    senders = _Senders(http=http, fleet=fleet, queue=queue, eventgrid=eventgrid, kafka=kafka, servicebus=servicebus)
+    senders = _Senders(http=http, fleet=fleet, queue=queue, eventgrid=eventgrid, servicebus=servicebus)
+    senders.makers |= {name: partial(make, settings) for name, make in more.items()}
     # It checks the egress allow-list.
     _ = senders["http"]
     return senders
@@ -77,10 +81,10 @@ class _Senders(dict[str, Sender]):
 
     def __init__(self, **makers: Callable[[], Sender]) -> None:
         super().__init__()
-        self._makers = makers
+        self.makers: dict[str, Callable[[], Sender]] = makers
 
     def __missing__(self, channel_type: str) -> Sender:
-        made = self[channel_type] = self._makers[channel_type]()
+        made = self[channel_type] = self.makers[channel_type]()
         return made
 
 

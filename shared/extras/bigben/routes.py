@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from ...app.parts import PartService
 from ...tenants.store import TenantDirectory
 from ...web.bodies import element_spans
 from ...web.callers import BOOTSTRAP, KeyRecord
@@ -24,7 +25,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True, slots=True)
-class BigBenServices:
+class BigBenServices(PartService):
     """The services behind the routes of BigBen's API."""
 
     events: BigBen

@@ -19,7 +19,6 @@ from ...core.clock import to_text
 from ...core.errors import Problem, StorageError
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...scheduler.ingest.admission import STORE_FOR, Admitted
-from ...scheduler.keys import id_partition, use_row_key
 from ...scheduler.model import MAX_EVENT_BYTES, EventPatch
 from ...scheduler.receipts import OVERTAKEN, Received
 from ...scheduler.rows import body_of, etag_of_row, representation
@@ -37,6 +36,7 @@ from ...web.problem import unreadable
 from . import rules
 from .model import MAX_OF_ONE_ID, EventRequest
 from .rules import RejectedRequest, RemoveRequest, UpsertRequest
+from .uses import use_row
 
 _PATCH: TypeAdapter[EventPatch] = TypeAdapter(EventPatch)
 MAX_TRIES = 8
@@ -323,8 +323,7 @@ class BigBen:
 
 def _use_row_keys(tenant: str, bigben_id: str) -> tuple[str, str]:
     """Return the keys of the row that counts an id's uses."""
-    base = rules.base_id(bigben_id)
-    return id_partition(tenant, base), use_row_key(base)
+    return use_row(tenant, rules.base_id(bigben_id))
 
 
 def _copy(row: Row) -> bytes:

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from ...app.parts import PartService
 from ...core.clock import Clock, Millis
 from ...core.durations import MAX_TIME
 from ...core.errors import Problem, StorageError
@@ -177,7 +178,7 @@ def _first_offsets(records: Iterable[KafkaMessage]) -> Mapping[int, int]:
     return out
 
 
-class KafkaIngest:
+class KafkaIngest(PartService):
     """Reads all sources of a process. It belongs to one event loop."""
 
     def __init__(

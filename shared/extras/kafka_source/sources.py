@@ -12,10 +12,11 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, SecretStr, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from ...core.errors import UnsafeSettings
-from ...core.setting_names import KAFKA_SOURCES
 from ...delivery.channels.model import KAFKA_SERVERS, KAFKA_TOPIC
 from ...delivery.kafka.connection import Login, is_azure, split
 from ...web.fields.types import Name, Strict
+
+_SETTING = "TOCSIN_KAFKA_SOURCES"
 
 
 class KafkaSource(Strict):
@@ -65,12 +66,10 @@ def read_sources(text: str, *, emulated: bool) -> tuple[KafkaSource, ...]:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         where = "/".join(str(part) for part in first["loc"])
-        raise UnsafeSettings(f"{KAFKA_SOURCES}: {f'{where}: ' if where else ''}{first['msg']}") from None
+        raise UnsafeSettings(f"{_SETTING}: {f'{where}: ' if where else ''}{first['msg']}") from None
     if not emulated and (bare := next((at for at, source in enumerate(found) if not source.uid), None)) is not None:
-        raise UnsafeSettings(f"{KAFKA_SOURCES}: {bare}/uid: give the tenant's uid, which `tocsin tenants get` shows")
+        raise UnsafeSettings(f"{_SETTING}: {bare}/uid: give the tenant's uid, which `tocsin tenants get` shows")
     seen = [(source.servers, source.group, source.topic) for source in found]
     if len(set(seen)) != len(seen):
-        raise UnsafeSettings(
-            f"{KAFKA_SOURCES}: a topic occurs twice with the same servers and group, so that two tenants would own its events"
-        )
+        raise UnsafeSettings(f"{_SETTING}: a topic occurs twice with the same servers and group, so that two tenants would own its events")
     return found

@@ -10,17 +10,14 @@ from dataclasses import replace
 from typing import Final
 
 from ...core.clock import Millis
-from ...core.pressure import PressureGauge
-from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, write
-from ...engine.fleet_cursor import FleetCursor, VisitFleet
+from ...engine.fleet_cursor import VisitFleet
 from ...engine.postponement import Postponement
 from ...leases.rows import Fleet, Server, server_key
 from ...leases.service import takeover_rules
-from ...leases.service.planning import Planning
 from ...leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned, read_summary
-from ...leases.service.sweep_memory import PLANNED, SweepMemory, idle_fleets
-from ...leases.service.takeover import TakeoverSweep
+from ...leases.service.sweep_memory import PLANNED, idle_fleets
+from ...leases.service.takeover import SweptFleets, TakeoverSweep
 from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Delete, Row
@@ -54,18 +51,13 @@ class FleetInspection:
 
     def __init__(
         self,
-        memory: SweepMemory,
-        cursor: FleetCursor,
-        runner: AsyncRunner,
-        planning: Planning,
+        swept: SweptFleets,
         takeover: TakeoverSweep,
         publisher: EventPublisher,
         stuck_turns: StuckTurns,
-        pressure: PressureGauge | None,
     ) -> None:
-        """pressure: of the requests of this process to storage."""
-        self._memory, self._cursor, self._runner, self._planning = memory, cursor, runner, planning
-        self._takeover, self._publisher, self._stuck_turns, self._pressure = takeover, publisher, stuck_turns, pressure
+        self._memory, self._cursor, self._runner, self._planning, self._pressure = swept
+        self._takeover, self._publisher, self._stuck_turns, pressure = takeover, publisher, stuck_turns, swept.pressure
         self._postponement = Postponement(pressure, INSPECTION_PERIOD, most=MAX_STRETCH)
 
     async def run_once(self, now: Millis) -> Counter[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from ...core.clock import Clock, Millis
+from ...core.clock import Millis
 from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
 from ...engine.fleet_cursor import FleetCursor
@@ -14,10 +14,10 @@ from ...engine.row_pace import CountedTables, RowPace
 from ...leases.rows import INDEX, fleet_key
 from ...leases.service.planning import Planning
 from ...leases.service.sweep_memory import PLANNED, SweepMemory
-from ...leases.service.takeover import TakeoverSweep
+from ...leases.service.takeover import SweptFleets, TakeoverSweep
 from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS, SWEEPS
-from ...storage.ports import RowQuery, Tables
+from ...storage.ports import RowQuery
 from ...web.problem import not_found
 from . import rules
 from .figures import FleetFigures, read_figures
@@ -38,10 +38,8 @@ class FleetWatch:
 
     def __init__(
         self,
-        tables: Tables,
         runner: AsyncRunner,
         planning: Planning,
-        clock: Clock,
         publisher: EventPublisher,
         stuck_turns: StuckTurns = no_stuck_turns,
         pressure: PressureGauge | None = None,
@@ -50,6 +48,7 @@ class FleetWatch:
         """stuck_turns: finds the fleets whose checkpoint turns are stuck. pressure: of the requests of this process to storage. pace: that
         of the sweeps, for which the rows that they read count.
         """
+        tables, clock = runner.tables, runner.clock
         self._tables, self._planning, self._clock = tables, planning, clock
         self._memory, self._pace = SweepMemory(tables), pace
         if pace is not None:
@@ -58,9 +57,10 @@ class FleetWatch:
             planning = Planning(runner)
         self._sweeping = runner
         cursor = FleetCursor(tables, clock, FLEETS, INDEX, pace)
-        self.takeover = TakeoverSweep(self._memory, cursor, runner, planning, clock, pressure)
+        swept = SweptFleets(self._memory, cursor, runner, planning, pressure)
+        self.takeover = TakeoverSweep(swept)
         """Runs every 15 s, and when heartbeats over HTTP ask for it."""
-        self.inspect = FleetInspection(self._memory, cursor, runner, planning, self.takeover, publisher, stuck_turns, pressure)
+        self.inspect = FleetInspection(swept, self.takeover, publisher, stuck_turns)
         """Runs every minute."""
 
     async def forget(self, key: str) -> None:

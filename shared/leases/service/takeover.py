@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections import Counter
 from itertools import batched
-from typing import Final
+from typing import Final, NamedTuple
 
-from ...core.clock import Clock, Millis
+from ...core.clock import Millis
 from ...core.errors import StorageError
 from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
@@ -37,20 +37,25 @@ MAX_REMEMBERED: Final = 10_000
 """Fleets for which a process remembers the time of its last background visit."""
 
 
+class SweptFleets(NamedTuple):
+    """The access of the sweeps to all fleets. pressure: of the requests of this process to storage."""
+
+    memory: SweepMemory
+    cursor: FleetCursor
+    runner: AsyncRunner
+    planning: Planning
+    pressure: PressureGauge | None
+
+
 class TakeoverSweep:
     """Runs on a timer, and in between when heartbeats over HTTP ask for it. One per process."""
 
     def __init__(
         self,
-        memory: SweepMemory,
-        cursor: FleetCursor,
-        runner: AsyncRunner,
-        planning: Planning,
-        clock: Clock,
-        pressure: PressureGauge | None = None,
+        swept: SweptFleets,
     ) -> None:
-        """pressure: of the requests of this process to storage."""
-        self._memory, self._cursor, self._runner, self._planning, self._clock = memory, cursor, runner, planning, clock
+        self._memory, self._cursor, self._runner, self._planning, pressure = swept
+        self._clock = self._runner.clock
         self._postponement = Postponement(pressure, TAKEOVER_PERIOD, sure=TAKEOVER_RUNS_A_SWEEP)
         self._last_visits: dict[str, float] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.http_exchange import HttpReply, TransportFailure
 from .app.messages import event_of
@@ -18,46 +18,46 @@ from .imds.client import Imds
 from .imds.clock import clock_error
 from .loop import interpret_approval, interpret_poll
 from .model import HookKind, NodeState
-from .observability.context import LogContext
-from .observability.figures import AgentFigures
 from .observations import DocumentRead, HookEnded, Observation, PollFailed
+from .process import AgentProcess
 from .timings import LOOK_AHEAD, MIN_POLL_INTERVAL, MOST_RETRY_AFTER
 
 log = logging.getLogger(__name__)
 
 
+class Polls(NamedTuple):
+    """The polls of the metadata service. every: seconds between two. due: returns the seconds until something is due on the node; None if
+    nothing is."""
+
+    imds: Imds
+    every: float
+    due: Callable[[], float | None] = lambda: None
+
+
+class NodeHooks(NamedTuple):
+    """The hooks of a node. runner: None where none run. identity: passed to hooks beside the event. state: the agent's folder."""
+
+    hooks: Mapping[HookKind, Hook]
+    runner: HookRunner | None
+    identity: Mapping[str, str]
+    state: Path
+
+
 class ThreadedExecutor:
-    """The `EffectExecutor` of a real node. identity: passed to hooks beside the event. poll: seconds between polls."""
+    """The `EffectExecutor` of a real node."""
 
     def __init__(
         self,
-        imds: Imds,
-        hooks: Mapping[HookKind, Hook],
-        runner: HookRunner | None,
+        polls: Polls,
+        hooks: NodeHooks,
         reporter: Reporter | None,
         deliver: Callable[[Observation], None],
-        figures: AgentFigures,
-        *,
-        identity: Mapping[str, str],
-        state: Path,
-        poll: float,
-        wall: Callable[[], int],
-        steady: Callable[[], float],
-        context: LogContext | None = None,
-        due: Callable[[], float | None] = lambda: None,
+        process: AgentProcess,
     ) -> None:
-        """due: returns the seconds until something is due on the node; None if nothing is."""
-        self._context = LogContext() if context is None else context
-        self._imds, self._hooks, self._runner, self._reporter, self._deliver, self._figures = (
-            imds,
-            hooks,
-            runner,
-            reporter,
-            deliver,
-            figures,
-        )
-        self._identity, self._state, self._poll, self._wall, self._steady = identity, state, poll, wall, steady
-        self._due = due
+        self._imds, self._poll, self._due = polls
+        self._hooks, self._runner, self._identity, self._state = hooks
+        self._reporter, self._deliver = reporter, deliver
+        self._figures, self._context, self._wall, self._steady, _ = process
         self._runs: dict[int, RunningHook] = {}
         self._poll_now, self._closed = threading.Event(), threading.Event()
         self._body: bytes | None = None

@@ -18,9 +18,8 @@ from .dry_run import replace_effect
 from .effects import AgentEffect, Approve, PollNow, RunHook, SendReport, SendResult, StopHook, WriteLog
 from .imds.document import read
 from .model import EventPhase, NodeState, Now, UnreadableDocument
-from .observability.context import LogContext
-from .observability.figures import AgentFigures
 from .observations import ApprovalPosted, DocumentRead, Observation, PollFailed
+from .process import AgentProcess
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ class EffectExecutor(Protocol):
 
 
 class AgentLoop:
-    """Holds the agent's state and applies each observation. now: returns the present moment on both clocks. context: of log lines."""
+    """Holds the agent's state and applies each observation."""
 
     def __init__(
         self,
@@ -73,17 +72,17 @@ class AgentLoop:
         state: NodeState,
         memory: StateStore,
         executor: EffectExecutor,
-        figures: AgentFigures,
-        *,
-        now: Callable[[], Now],
-        context: LogContext | None = None,
+        process: AgentProcess,
         note: Callable[[WriteLog, str], None] | None = None,
     ) -> None:
         """note: gets each line about an event on this node, with the event's id, for the event's story."""
-        self._context, self._note = LogContext() if context is None else context, note
-        self.settings, self.state = settings, state
-        self._memory, self._executor, self._figures = memory, executor, figures
-        self.now = now
+        self.settings, self.state, self._note = settings, state, note
+        self._memory, self._executor, self._process = memory, executor, process
+        self._figures, self._context = process.figures, process.context
+
+    def now(self) -> Now:
+        """Return the present moment on both clocks."""
+        return Now(self._process.wall(), self._process.steady())
 
     def observe(self, observation: Observation) -> None:
         """Decide and act. Raises OSError if the new state cannot be saved: then nothing was done, and the observation must be passed

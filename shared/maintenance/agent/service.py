@@ -16,31 +16,32 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...core.clock import SystemClock, steady
 from ...core.errors import TocsinError
 from ...core.http_exchange import TransportFailure
 from ...core.ids import SystemIds
 from .app.messages import event_of
-from .app.reporter import AppClient, Reporter
+from .app.reporter import AppClient, Reporter, ReportSubject
 from .caller_probe import CallerProber
 from .config.config import Config
 from .config.file_trust import find_untrusted_state
 from .decisions.approvals import unasked
 from .decisions.step import next_wake, unready_reason
-from .executor import ThreadedExecutor
+from .executor import NodeHooks, Polls, ThreadedExecutor
 from .hooks.runner import HookRunner, ProcessRunner
 from .imds.client import HttpImds, Imds, Machine
 from .imds.identity import disown, identify, remembered
 from .journal import Disk, DiskFolder, Journal, ReportBacklog, make_private_folder
 from .loop import AgentLoop, NullJournal
-from .model import EventPhase, EventRecord, NodeState, Now
+from .model import EventPhase, EventRecord, NodeState
 from .observability.context import LogContext
 from .observability.figures import AgentFigures
 from .observability.health import AgentHealth, HealthServer
 from .observability.service_manager import ServiceManager
 from .observations import Observation, StartUp, StopRequested, Tick
+from .process import AgentProcess
 from .timings import IDENTIFY_INTERVAL, SHUTDOWN_WAIT, STALLED, TICK
 
 log = logging.getLogger(__name__)
@@ -54,30 +55,38 @@ class CannotStart(TocsinError):
     """The agent cannot start: another one runs, or its folder or port cannot be used."""
 
 
+class Replaced(NamedTuple):
+    """Dependencies that replace an agent's real ones in tests. None, or '': the real one."""
+
+    imds: Imds | None = None
+    runner: HookRunner | None = None
+    disk: Disk | None = None
+    client: AppClient | None = None
+    boot_id: str = ""
+
+
+REAL: Final = Replaced()
+
+
 class Agent:
-    """One node's agent. `run` returns when it is asked to end. The arguments from `imds` on replace real dependencies in tests."""
+    """One node's agent. `run` returns when it is asked to end."""
 
     def __init__(
         self,
         config: Config,
         *,
         once: bool = False,
-        imds: Imds | None = None,
-        runner: HookRunner | None = None,
-        disk: Disk | None = None,
-        client: AppClient | None = None,
-        boot_id: str = "",
         log_counts: Callable[[], Mapping[str, int]] = dict,
         manager: ServiceManager | None = None,
+        replaced: Replaced = REAL,
     ) -> None:
         """log_counts: the lines of the log's outputs, by outcome."""
         self.config, self.figures = config, AgentFigures()
         self._once, self._dry = once, config.settings.dry_run
-        self._imds: Imds = imds if imds is not None else HttpImds(config.imds, api_version=config.api_version)
-        self._runner, self._disk, self._client = runner, disk, client
-        self._log_counts = log_counts
+        self._imds: Imds = replaced.imds if replaced.imds is not None else HttpImds(config.imds, api_version=config.api_version)
+        self._replaced, self._log_counts = replaced, log_counts
         self._manager = manager if manager is not None else ServiceManager()
-        self._boot_id = boot_id or BOOT.read_text().strip()
+        self._boot_id = replaced.boot_id or BOOT.read_text().strip()
         self._inbox: queue.SimpleQueue[Observation] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._machine = Machine(config.node.vm)
@@ -139,7 +148,9 @@ class Agent:
                 self._answer_probes(stack)
             # Not later: until the metadata service answers, the agent works and tries again.
             self._manager.started()
-            disk: Disk = self._disk if self._disk is not None else NullDisk() if self._dry else DiskFolder(self.config.state)
+            disk: Disk = (
+                self._replaced.disk if self._replaced.disk is not None else NullDisk() if self._dry else DiskFolder(self.config.state)
+            )
             if not self._identify(disk):
                 return False
             loop = self._start_loop(disk, stack)
@@ -205,7 +216,8 @@ class Agent:
         return f"the state in {self.config.state} cannot be saved: {error.strerror}"
 
     def _start_loop(self, disk: Disk, stack: ExitStack) -> AgentLoop:
-        runner = self._runner
+        process = AgentProcess(self.figures, self._context, SystemClock().now, steady, SystemIds().chance)
+        runner = self._replaced.runner
         if runner is None and not self._dry:
             runner = processes = ProcessRunner(self.config.state / "hooks")
             for name in processes.end_leftovers():
@@ -214,52 +226,20 @@ class Agent:
         if self.config.app is not None and not self._dry:
             prober = CallerProber(self.config.probe, run=SystemIds().name(), steady=steady)
             stack.callback(prober.close)
-            self._reporter = Reporter(
-                self._client if self._client is not None else AppClient(self.config.app),
-                ReportBacklog(disk, MAX_WAITING),
-                self._inbox.put,
-                self.figures,
-                node=self._identity()["node"],
-                machine=self._machine,
-                wall=SystemClock().now,
-                steady=steady,
-                chance=SystemIds().chance,
-                context=self._context,
-                prober=prober,
-                lead=round(1000 * self.config.settings.longest_lead()),
-            )
+            client = self._replaced.client if self._replaced.client is not None else AppClient(self.config.app)
+            subject = ReportSubject(self._identity()["node"], self._machine, round(1000 * self.config.settings.longest_lead()))
+            self._reporter = Reporter(client, ReportBacklog(disk, MAX_WAITING), self._inbox.put, subject, process, prober)
             self._reporter.start()
             stack.callback(self._reporter.close, SHUTDOWN_WAIT)
-        worker = ThreadedExecutor(
-            self._imds,
-            self.config.hooks,
-            runner,
-            self._reporter,
-            self._inbox.put,
-            self.figures,
-            identity=self._identity(),
-            state=self.config.state,
-            poll=self.config.poll,
-            wall=SystemClock().now,
-            steady=steady,
-            context=self._context,
-            due=self._next_due,
-        )
+        polls = Polls(self._imds, self.config.poll, self._next_due)
+        hooks = NodeHooks(self.config.hooks, runner, self._identity(), self.config.state)
+        worker = ThreadedExecutor(polls, hooks, self._reporter, self._inbox.put, process)
         journal = Journal(disk)
         loaded = journal.load()
         memory = NullJournal() if self._dry else journal
         settings = replace(self.config.settings, vm=self._machine.vm)
-        wall = SystemClock().now
-        self._loop = AgentLoop(
-            settings,
-            loaded.state,
-            memory,
-            worker,
-            self.figures,
-            now=lambda: Now(wall(), steady()),
-            context=self._context,
-            note=self._reporter.note if self._reporter is not None else None,
-        )
+        note = self._reporter.note if self._reporter is not None else None
+        self._loop = AgentLoop(settings, loaded.state, memory, worker, process, note)
         self._observe(self._loop, StartUp(self._boot_id, loaded.found, loaded.marker))
         worker.start()
         stack.callback(worker.close)

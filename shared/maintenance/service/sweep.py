@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...core.clock import Clock, Millis
 from ...core.pressure import PressureGauge
@@ -25,6 +24,7 @@ from ..rule_settings import MaintenanceSettings
 from ..story import events_around
 from . import figures, notifications
 from .arm import Acknowledge, Acknowledged
+from .definition import read_maintenance_settings
 from .leases_port import Leases
 from .other_fleets import OtherFleets
 from .store import ATTEMPTS, MaintenanceStore, StoredEvents, changed_events
@@ -46,6 +46,13 @@ UNADDRESSED: Final = Acknowledged("unreachable", 0)
 """The result of an approval while no node of its event has reported its resource id."""
 
 
+class Told(NamedTuple):
+    """The ways out of the sweep: to tenants, and to the metadata service by way of Azure Resource Manager."""
+
+    publisher: EventPublisher
+    acknowledge: Acknowledge
+
+
 class MaintenanceSweep:
     """Sweeps over all fleets with agents. One per process; keeps no state between ticks."""
 
@@ -53,18 +60,16 @@ class MaintenanceSweep:
         self,
         tables: Tables,
         clock: Clock,
-        store: MaintenanceStore,
-        settings: Callable[[Fleet], MaintenanceSettings],
         leases: Leases,
-        others: OtherFleets,
-        publisher: EventPublisher,
-        acknowledge: Acknowledge,
+        told: Told,
         pace: RowPace | None = None,
         pressure: PressureGauge | None = None,
     ) -> None:
         """pace: that of all sweeps; each visit waits for it. pressure: of the requests of this process to storage."""
-        self._tables, self._store, self._settings, self._leases = tables, store, settings, leases
-        self._publisher, self._acknowledge, self._others = publisher, acknowledge, others
+        self._tables, self._leases = tables, leases
+        self._store = MaintenanceStore(tables, clock.now)
+        self._others = OtherFleets(self._store, clock)
+        self._publisher, self._acknowledge = told
         self._cursor = FleetCursor(tables, clock, MAINTENANCE, INDEX, pace)
         self._scans = Postponement(pressure, SCAN_PERIOD, sure=RUNS_A_SWEEP, most=MAX_STRETCH)
         self._inspections = Postponement(pressure, INSPECTION_PERIOD, most=MAX_STRETCH)
@@ -120,7 +125,7 @@ class MaintenanceSweep:
             if not any(event.open for event in events):
                 return Counter()
         counts = Counter(busy=1)
-        settings = self._settings(fleet)
+        settings = read_maintenance_settings(fleet)
 
         async def attempt() -> tuple[StoredEvents, FleetEvents, StoredEvents] | WriteConflict:
             read = await self._store.read(key, whole=True)

@@ -8,19 +8,17 @@ from ...checkpoints.turns import NO_PENDING, PendingImpact
 from ...core.clock import Clock
 from ...core.pressure import PressureGauge
 from ...engine.row_pace import CountedTables, RowPace
-from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.ports import Tables
 from ...tenants.cache import Cached
 from ...tenants.model import Limits, no_limits
 from . import figures
-from .arm import Acknowledge
 from .definition import read_maintenance_settings
 from .leases_port import Leases
 from .other_fleets import OtherFleets
 from .reports import ReportRounds
 from .service import MaintenanceService
 from .store import MaintenanceStore
-from .sweep import MaintenanceSweep
+from .sweep import MaintenanceSweep, Told
 
 PENDING_AGE = 5.0
 """Seconds for which pending impacts are answered from memory. Every report of a replica asks for them."""
@@ -35,8 +33,7 @@ class Maintenance:
         tables: Tables,
         clock: Clock,
         leases: Callable[[Tables], Leases],
-        publisher: EventPublisher,
-        acknowledge: Acknowledge,
+        told: Told,
         tenant_limits: Callable[[str], Awaitable[Limits]] = no_limits,
         pace: RowPace | None = None,
         pressure: PressureGauge | None = None,
@@ -49,19 +46,7 @@ class Maintenance:
         reports = ReportRounds(store, read_maintenance_settings, leases(tables), OtherFleets(store, clock), tenant_limits, clock=clock)
         self.service = MaintenanceService(store, read_maintenance_settings, reports, leases(tables))
         """Serves agents, operators and Event Grid."""
-        kept = MaintenanceStore(swept, clock.now)
-        self.watch = MaintenanceSweep(
-            swept,
-            clock,
-            kept,
-            read_maintenance_settings,
-            leases(swept),
-            OtherFleets(kept, clock),
-            publisher,
-            acknowledge,
-            pace,
-            pressure,
-        )
+        self.watch = MaintenanceSweep(swept, clock, leases(swept), told, pace, pressure)
         """Serves the timers."""
         self._pending = Cached(self._read_pending, clock, ttl=PENDING_AGE, missing_ttl=PENDING_AGE, size=MOST_PENDING)
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from threading import Thread
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ...core.clock import Millis
 
@@ -41,6 +41,16 @@ class Outlet(Protocol):
 
 async def all_there() -> None:
     """Return at once: all outlets are there."""
+
+
+class Outlets(NamedTuple):
+    """The receivers of the metrics. `ready` returns when all of them are in the sequence."""
+
+    receivers: Sequence[Outlet] = ()
+    ready: Callable[[], Awaitable[None]] = all_there
+
+
+NO_OUTLETS: Final = Outlets()
 
 
 class _Sending:

@@ -24,12 +24,14 @@ class ExpectedWork(NamedTuple):
     """The work that this deployment does by itself.
 
     periods: seconds between the ticks of each deployed timer. looked: returns the time of the last look at coming events, 0 for never; None
-    if planned wakes are off. unserved: the sentence that names functions which are demanded and do not run; '' if all do.
+    if planned wakes are off. unserved: the sentence that names functions which are demanded and do not run; '' if all do. started: start of
+    the application by the monotonic clock; by default that of the probe.
     """
 
     periods: Mapping[str, float]
     looked: Callable[[], Awaitable[Millis]] | None = None
     unserved: str = ""
+    started: float | None = None
 
 
 class HealthProbe:
@@ -43,15 +45,13 @@ class HealthProbe:
         places: Sequence[str] = (),
         measured: Callable[[], ClockFinding] = lambda: rules.UNMEASURED,
         forms: StoredForms | None = None,
-        started: float | None = None,
     ) -> None:
         """places: the places of shards; if there are several, each account is probed. measured: returns the state of the wall clock. forms:
-        the number of the stored forms, which each probe looks at. started: start of the application by the monotonic clock; by default
-        now."""
+        the number of the stored forms, which each probe looks at."""
         self._measured, self._forms = measured, forms or StoredForms(tables, clock)
         self._tables, self._clock, self._work = tables, clock, work
         self._places = places if len(places) > 1 else ()
-        self._started = clock.monotonic() if started is None else started
+        self._started = clock.monotonic() if work.started is None else work.started
         self._cache: Cached[str, rules.Readiness] = Cached(self._look, clock, ttl=1.0, missing_ttl=1.0, size=1)
 
     async def check(self) -> rules.Readiness:

@@ -65,11 +65,13 @@ class JobFigures(NamedTuple):
 
 
 class ProcessFigures(NamedTuple):
-    """The figures that a process keeps in memory. longest_stall: see `StallWatch`. started: start of the application."""
+    """The figures that a process keeps in memory. longest_stall: see `StallWatch`. started: start of the application. timers: the timers
+    that are deployed with it."""
 
     counters: Sequence[Mapping[str, int]]
     longest_stall: Callable[[], float]
     started: Millis
+    timers: Collection[str]
 
 
 class Metrics:
@@ -82,11 +84,10 @@ class Metrics:
         ids: Ids,
         process: ProcessFigures,
         jobs: JobFigures,
-        timers: Collection[str],
         allow_work: Callable[[str], Awaitable[bool]],
     ) -> None:
-        """timers: the deployed timers. allow_work: returns True if a channel of the tenant allows long work; raises 404."""
-        self._allow_work, self._timers, self._figures, self._jobs = allow_work, timers, process, jobs
+        """allow_work: returns True if a channel of the tenant allows long work; raises 404."""
+        self._allow_work, self._figures, self._jobs = allow_work, process, jobs
         self._storage, self._tables, self._clock, self._ids = storage, storage.tables, clock, ids
         self.totals = Totals(storage.tables)
         """The figures of finished shards."""
@@ -134,7 +135,7 @@ class Metrics:
             self._queues(seen),
         )
         # A timer without a tick counts from the start of this process; timers that are no longer deployed are left out.
-        seen.ticks = dict.fromkeys(self._timers, self._figures.started)
+        seen.ticks = dict.fromkeys(self._figures.timers, self._figures.started)
         seen.ticks |= {row.rk: int(row.props["at"]) for row in ticks if row.rk in seen.ticks}
         seen.sweeps = times_of(next((row for row in ticks if row.rk == SWEEP_ROW), None))
         return RenderedMetrics(seen, exposition(seen))

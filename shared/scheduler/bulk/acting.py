@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ...core.clock import Clock, Millis
+from ...core.clock import Millis
 from ...core.durations import MAX_DURATION
 from ...core.errors import OutcomeUnknown, Problem, Rejected
 from ...engine.async_runner import AsyncRunner
 from ...engine.queries import load_rows
 from ...storage.names import EVENTS
-from ...storage.ports import Props, Row, RowQuery, Tables
+from ...storage.ports import Props, Row, RowQuery
 from ...web.etag import etag_of
 from ..changes.verbs import Changes
 from ..keys import MIRRORED, Address, place_of
@@ -50,8 +50,8 @@ class Result(NamedTuple):
 class Acting:
     """Carries out the actions. One per process."""
 
-    def __init__(self, runner: AsyncRunner, tables: Tables, changes: Changes, clock: Clock) -> None:
-        self._runner, self._tables, self._changes, self._clock = runner, tables, changes, clock
+    def __init__(self, runner: AsyncRunner, changes: Changes) -> None:
+        self._runner, self._tables, self._clock, self._changes = runner, runner.tables, runner.clock, changes
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
     async def act(self, tenant: str, job_id: str, job: BulkJob, chosen: EventFilter, addresses: Sequence[Address]) -> list[Result]:

@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import orjson
 
-from ...core.clock import Clock, Millis, to_text
+from ...core.clock import Millis, to_text
 from ...core.errors import StorageError
 from ...core.ids import Ids
 from ...engine.async_runner import AsyncRunner
 from ...engine.queries import each_row, load_rows
 from ...storage.names import BULK_JOBS, PK_TICKS, QUEUE_SWEEPS, SWEEPS
-from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Queues, Row, RowQuery, Tables, Upsert
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Queues, Row, RowQuery, Upsert
 from ...web.problem import conflict, not_found, too_many
 from ..changes.verbs import Changes
 from ..keys import Address
@@ -82,11 +82,9 @@ CONFLICTS: Final = 50
 class BulkJobs:
     """Bulk jobs. One per process."""
 
-    def __init__(
-        self, runner: AsyncRunner, tables: Tables, queues: Queues, lookup: EventLookup, changes: Changes, clock: Clock, ids: Ids
-    ) -> None:
-        self._tables, self._queues, self._lookup, self._clock, self._ids = tables, queues, lookup, clock, ids
-        self._acting = Acting(runner, tables, changes, clock)
+    def __init__(self, runner: AsyncRunner, queues: Queues, lookup: EventLookup, changes: Changes, ids: Ids) -> None:
+        self._tables, self._clock, self._queues, self._lookup, self._ids = runner.tables, runner.clock, queues, lookup, ids
+        self._acting = Acting(runner, changes)
         self._idle = False
 
     # -- requests

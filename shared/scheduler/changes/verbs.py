@@ -87,7 +87,7 @@ class Changes:
         """arrivals: numbers the requests of this process. serve_now: serves a shard in this process; False if its message must do it."""
         self._runner, self._tables, self._clock, self._ids = services.runner, services.tables, services.clock, services.ids
         self._wakes, self._lines, self._mirror, self._searchable = services.wakes, services.lines, services.mirror, services.searchable
-        self._lookup, self._writer, self._arrivals, self._serve_now = lookup, writer, arrivals, serve_now
+        self.lookup, self._writer, self._arrivals, self._serve_now = lookup, writer, arrivals, serve_now
         self.notes = notes
         """Takes the ends of events that these changes make."""
 
@@ -114,7 +114,7 @@ class Changes:
         match = condition(event_id, headers, unclaimed)
         mark, receipt = nonce or self._ids.name(), (by or self.received()).noted()
         while True:
-            address = await self._lookup.address(tenant, event_id)
+            address = await self.lookup.address(tenant, event_id)
             if address is not None:
                 answer = await self._carry(address, cancel(address, self._clock.now(), mark, match, receipt))
                 if answer != "missing":
@@ -122,7 +122,7 @@ class Changes:
                     self.notes.ended(ended)
                     await self._lines.left(ended)
                     return
-            waiting = self._lookup.queued(tenant, event_id)
+            waiting = self.lookup.queued(tenant, event_id)
             if waiting is None:
                 raise not_found("event")
             if await self._withdraw(waiting, headers):
@@ -277,7 +277,7 @@ class Changes:
         place: ListPosition | None = START
         count = 0
         while place is not None and self._clock.monotonic() < until:
-            rows, place = await self._lookup.events(tenant, chosen, REDRIVE_PAGE, place)
+            rows, place = await self.lookup.events(tenant, chosen, REDRIVE_PAGE, place)
             count += len(await self.redrive_found(tenant, rows))
         return count
 
@@ -294,7 +294,7 @@ class Changes:
         """Return False for a dead event whose id a later event with `collapse` has taken over: it must not come back beside that one."""
         if COLLAPSE not in row.props:
             return True
-        found = await self._lookup.event(tenant, str(row.props["id"]))
+        found = await self.lookup.event(tenant, str(row.props["id"]))
         return found is not None and (found.pk, found.rk) == (row.pk, row.rk)
 
     async def _redrive(self, tenant: str, shard: str, rows: Mapping[str, Row]) -> int:
@@ -320,7 +320,7 @@ class Changes:
 
     async def settled(self, tenant: str, event_id: str) -> None:
         """Copy a mirrored event that another request has stored or changed, before a caller gets it as the answer."""
-        address = await self._lookup.address(tenant, event_id) if self._mirror is not None else None
+        address = await self.lookup.address(tenant, event_id) if self._mirror is not None else None
         if self._mirror is not None and address is not None and place_of(address.shard) == MIRRORED:
             async with self._mirror.serving() as way:
                 if way is not None:
@@ -336,7 +336,7 @@ class Changes:
         else:
             async with self._mirror.serving() as way:
                 # An event that was redriven before, and not copied then, is found by its first place.
-                firsts = [await self._lookup.address(shard_tenant(shard), str(row.props["id"])) for row in rows.values()]
+                firsts = [await self.lookup.address(shard_tenant(shard), str(row.props["id"])) for row in rows.values()]
                 await self._runner.run(request_copy(shard))
                 shut = partial(mirror, way=way) if way is not None else None
                 placed = await self._runner.run(redrive(shard, rows, now, shut))
@@ -353,20 +353,20 @@ class Changes:
         return placed
 
     async def _event(self, tenant: str, event_id: str) -> Row:
-        row = await self._lookup.event(tenant, event_id)
+        row = await self.lookup.event(tenant, event_id)
         if row is None:
             raise self.absent(tenant, event_id)
         return row
 
     async def _address(self, tenant: str, event_id: str) -> Address:
-        address = await self._lookup.address(tenant, event_id)
+        address = await self.lookup.address(tenant, event_id)
         if address is None:
             raise self.absent(tenant, event_id)
         return address
 
     def absent(self, tenant: str, event_id: str) -> Problem:
         """Return the problem for an event that no table has: 409 while it is in the ingest queue, otherwise 404."""
-        if self._lookup.queued(tenant, event_id) is None:
+        if self.lookup.queued(tenant, event_id) is None:
             return not_found("event")
         detail = "the event is still in the ingest queue; it can only be cancelled until it is stored"
         return Problem(409, "still-queued", detail, headers={"retry-after": "1"})
@@ -384,7 +384,7 @@ class Changes:
 
     async def _flagged(self, tenant: str, event_id: str) -> bool:
         """Return True if a disappeared owner may still deliver the event: then a failed attempt does not make it changeable again."""
-        row = await self._lookup.event(tenant, event_id)
+        row = await self.lookup.event(tenant, event_id)
         return row is not None and bool(row.props.get("flag"))
 
     async def _announce(self, shard: str, wake: Millis) -> None:

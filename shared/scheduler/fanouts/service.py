@@ -20,7 +20,6 @@ from ..ingest.writer import Writer
 from ..keys import shard_tenant
 from ..model import EventIn, EventPatch
 from ..protocol.ingest import known_id
-from ..queries.lookup import EventLookup
 from ..queries.views import EventViews
 from ..receipts import FIRED, Received
 from ..rows import CHANNELS, FANOUT, EventToStore, etag_of_row, shown_state, withdrawn
@@ -57,12 +56,11 @@ class Fanouts:
         ingest: Ingest,
         collapsing: Collapsing,
         writer: Writer,
-        lookup: EventLookup,
         changes: Changes,
         views: EventViews,
     ) -> None:
         self._runner, self._clock, self._ids = services.runner, services.clock, services.ids
-        self._ingest, self._collapsing, self._writer, self._lookup, self._changes = ingest, collapsing, writer, lookup, changes
+        self._ingest, self._collapsing, self._writer, self._lookup, self._changes = ingest, collapsing, writer, changes.lookup, changes
         self._views = views
 
     async def post(self, tenant: str, event: EventIn, body: bytes | None, arrival: Arrival) -> list[Admitted]:

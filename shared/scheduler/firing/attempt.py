@@ -71,6 +71,16 @@ def long_work_of(target: Target) -> LongWork | None:
     return target.spec.long_work if isinstance(target.spec, HttpChannel) else None
 
 
+class DeliveryMeans(NamedTuple):
+    """The means of a process to deliver. owners: returns the owners of partitions, for fleet channels."""
+
+    clock: Clock
+    ids: Ids
+    send: SendDelivery
+    flow: Flow
+    owners: Callable[[], OwnerRouting]
+
+
 class DeliveryAttempts:
     """Makes the delivery attempts of one owner."""
 
@@ -79,16 +89,10 @@ class DeliveryAttempts:
         tenant: TenantDelivery,
         permission: StartPermission,
         waits: Waits,
-        *,
-        clock: Clock,
-        ids: Ids,
-        send: SendDelivery,
-        flow: Flow,
-        owners: Callable[[], OwnerRouting],
+        means: DeliveryMeans,
     ) -> None:
-        """owners: returns the owners of partitions, for fleet channels."""
-        self.tenant, self.permission, self.waits, self.owners = tenant, permission, waits, owners
-        self._clock, self._ids, self._send, self._flow = clock, ids, send, flow
+        self.tenant, self.permission, self.waits = tenant, permission, waits
+        self._clock, self._ids, self._send, self._flow, self.owners = means
         self.waiting: set[str] = set()
         """Row keys of events that wait for a slot; nothing has been started for them."""
 

@@ -28,9 +28,9 @@ from ..shard.retries import RetryPolicy, policy_of
 from ..shard_services import ShardServices
 from ..timings import BUSY_OWNERS, MIRROR_ASKED_AGAIN_AFTER, TAKEN_WITHIN
 from .arrivals import Arrivals
-from .attempt import DeliveryAttempts, TenantDelivery
+from .attempt import DeliveryAttempts, DeliveryMeans, TenantDelivery
 from .bursts import Bursts
-from .owner import Owner
+from .owner import Owner, OwningProcess
 from .permission import StartPermission
 from .shared_invocation import SharedInvocation, SmallShard
 from .waits import Waits
@@ -90,9 +90,12 @@ class Firing:
         """
         runner, clock, ids, settings = services.runner, services.clock, services.ids, services.settings
         self._runner, self._clock, self._ids, self._counters = runner, clock, ids, services.counters
-        self._wakes, self._lines, self._mirror = services.wakes, services.lines, services.mirror
-        self._directory, self._senders, self._flow, self._tell = services.directory, senders, flow, tell
-        self._owners, self._process = owners, process
+        self._mirror, self._directory, self._senders = services.mirror, services.directory, senders
+        self._process = process
+        self._means = DeliveryMeans(clock, ids, self._send, flow, owners)
+        self._owning = OwningProcess(
+            runner, flow, tell, lambda: self._leaving, lambda: self.serving >= BUSY_OWNERS, services.lines, services.wakes
+        )
         small = round(settings.fire_bytes * SMALL_SHARE)
         self._budget = Budget(settings.fire_bytes - small)
         self._shared = SharedInvocation(clock, small)
@@ -279,22 +282,7 @@ class Firing:
         view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel), lambda: self.tokens, session.shard)
         permission = StartPermission(self._clock, taken_at, guard)
         waits = Waits(self._clock, succeeds_lost=session.succeeds_lost, taken_at=taken_at)
-        attempts = DeliveryAttempts(
-            view, permission, waits, clock=self._clock, ids=self._ids, send=self._send, flow=self._flow, owners=self._owners
-        )
-        serving = Owner(
-            session,
-            attempts,
-            runner=self._runner,
-            clock=self._clock,
-            flow=self._flow,
-            tell=self._tell,
-            leaving=lambda: self._leaving,
-            busy=lambda: self.serving >= BUSY_OWNERS,
-            arrivals=arrivals,
-            lines=self._lines,
-            wakes=self._wakes,
-        )
+        serving = Owner(session, DeliveryAttempts(view, permission, waits, self._means), self._owning, arrivals)
         with tracing.serving_shard(session.shard) if self._tracing else nullcontext():
             await serving.run()
         if permission.shard_lost:

@@ -12,12 +12,9 @@ import math
 from collections.abc import Sequence
 
 from ...core import tracing
-from ...core.clock import Clock, Millis
+from ...core.clock import Millis
 from ...core.errors import StorageError, Unavailable
-from ...core.ids import Ids
-from ...core.settings import Settings
 from ...delivery.flow.service import Flow
-from ...engine.async_runner import AsyncRunner
 from ...engine.leaving import end_within
 from ..facets import FACETS
 from ..ingest.account_rotation import AccountRotation
@@ -27,6 +24,7 @@ from ..overlap import has_line
 from ..protocol import express, owning
 from ..protocol.ingest import KnownId, file_shard, known_id, register_id
 from ..rows import EventToStore
+from ..shard_services import ShardServices
 from ..timings import EXPRESS_AHEAD, EXPRESS_NAMED_APART
 from .arrivals import Arrivals, ExpressLoad
 from .dispatch import CLOSE_WITHIN, Firing
@@ -50,16 +48,13 @@ class Express:
     def __init__(
         self,
         firing: Firing,
-        runner: AsyncRunner,
-        clock: Clock,
-        ids: Ids,
-        settings: Settings,
+        services: ShardServices,
         flow: Flow,
         fresh: Sequence[str],
     ) -> None:
         """firing: serves the shards that are opened here. fresh: the places that take new shards."""
-        self._runner, self._clock, self._ids, self._flow = runner, clock, ids, flow
-        self._rota = AccountRotation(fresh, clock)
+        self._runner, self._clock, self._ids, self._flow = services.runner, services.clock, services.ids, flow
+        self._rota, settings = AccountRotation(fresh, services.clock), services.settings
         self._most, self._shard_events = settings.express_events, min(SHARD_EVENTS, settings.shard_events)
         self._firing = firing
         self._open: dict[str, Arrivals] = {}

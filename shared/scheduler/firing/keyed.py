@@ -16,8 +16,8 @@ from ...core.errors import StorageError
 from ...delivery.channels.model import KeyLimits
 from ...storage.ports import Props, Row
 from .. import rules
-from ..key_lines import KeyLines, TurnQuestion, first_look
-from ..key_rules import NOT_BUSY, TURN_USED, Asker, BusySpan, KeyLine, busy_span, line_of_event, ticket_of, ticket_time
+from ..key_lines import KeyLines, first_look
+from ..key_rules import NOT_BUSY, TURN_USED, Asker, BusySpan, KeyLine, TurnQuestion, busy_span, line_of_event, ticket_of, ticket_time
 from ..keys import Address
 from ..overlap import OVERLAP, SKIPPED, has_line, may_skip, overlap_of, skipped_props
 from ..protocol.owning import OwnerSession

@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ...core.clock import Clock, Millis
+from ...core.clock import Millis
 from ...core.errors import Rejected
 from ...delivery.flow.lane import Lane
 from ...delivery.flow.rules import FREE, ClaimHold
@@ -58,6 +58,23 @@ ANSWER_BYTES = 1024 * 1024
 """Most bytes of answers in one transaction: more than one answer has, and a quarter of what a transaction may have."""
 
 
+class OwningProcess(NamedTuple):
+    """The parts of a process that all its owners use.
+
+    leaving: returns True when the process is about to end and owners must release their shards. busy: returns True while the process serves
+    `BUSY_OWNERS` shards or more, so that waiting for an event costs nothing. lines: the lines of ordering keys. wakes: asked for when a
+    shard rests.
+    """
+
+    runner: AsyncRunner
+    flow: Flow
+    tell: TellOutcomes
+    leaving: Callable[[], bool]
+    busy: Callable[[], bool]
+    lines: KeyLines
+    wakes: Wakes
+
+
 class Owner:
     """Serves one shard that was just taken."""
 
@@ -65,25 +82,14 @@ class Owner:
         self,
         session: owning.OwnerSession,
         attempts: DeliveryAttempts,
-        *,
-        runner: AsyncRunner,
-        clock: Clock,
-        flow: Flow,
-        tell: TellOutcomes,
-        leaving: Callable[[], bool],
-        busy: Callable[[], bool],
+        process: OwningProcess,
         arrivals: Arrivals | None,
-        lines: KeyLines,
-        wakes: Wakes,
     ) -> None:
-        """leaving: returns True when the process is about to end and owners must release their shards. busy: returns True while the process
-        serves `BUSY_OWNERS` shards or more, so that waiting for an event costs nothing. arrivals: the events that this process stores
-        in the shard while it serves it, for a shard that it has opened (express delivery). lines: the lines of ordering keys.
-        wakes: asked for when the shard rests.
-        """
-        self._wakes = wakes
+        """arrivals: the events that this process stores in the shard while it serves it, for a shard that it has opened (express
+        delivery)."""
         self._session, self._attempts, self._permission = session, attempts, attempts.permission
-        self._runner, self._clock, self._flow, self._leaving, self._busy = runner, clock, flow, leaving, busy
+        self._runner, self._flow, tell, self._leaving, self._busy, lines, self._wakes = process
+        self._clock = clock = self._runner.clock
         self._tenant = shard_tenant(session.shard)
         self._started = clock.monotonic()
         self._running: dict[str, asyncio.Task[None] | Lane] = {}

@@ -13,11 +13,9 @@ import orjson
 from pydantic import TypeAdapter
 
 from ...core import tracing
-from ...core.clock import Clock, Millis, to_text
+from ...core.clock import Millis, to_text
 from ...core.durations import MAX_DURATION
 from ...core.errors import OutcomeUnknown, Problem, Rejected, StorageError, Unavailable
-from ...core.ids import Ids
-from ...core.settings import Settings
 from ...delivery.channels.content import STORED as TYPE
 from ...delivery.channels.content import bytes_of, without_escapes
 from ...delivery.channels.event_target import NO_PAYLOAD, STORED, EventTarget, faults_with
@@ -25,7 +23,6 @@ from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, FleetChan
 from ...delivery.channels.ports import Target
 from ...storage.ports import Props, Row, Value
 from ...tenants.model import Durability, Tenant
-from ...tenants.store import TenantDirectory
 from ...web import problem
 from ...web.arrivals import Arrival
 from ...web.bodies import Pace, element_spans, parse_body
@@ -39,6 +36,7 @@ from ..owed import CALLBACK_OF, CALLBACKS_PATCH, OUTCOMES, NamesCallbacks
 from ..rows import TIMEOUT, EventToStore, body_of, body_props, etag_of_row, new_event, retry_props, row_size
 from ..rules import NEVER, durability_of, spread
 from ..shard.queued_ids import Queued, QueuedIds, name_of
+from ..shard_services import ShardServices
 from ..timings import DAY
 from .event_limits import Admission, EventLimits
 from .messages import MESSAGE_ROOM, encode_event
@@ -127,19 +125,16 @@ class Ingest:
 
     def __init__(
         self,
-        directory: TenantDirectory,
+        services: ShardServices,
         writer: Writer,
-        clock: Clock,
-        ids: Ids,
         queued_ids: QueuedIds,
         outbox: Outbox,
-        settings: Settings,
         limits: EventLimits,
     ) -> None:
         self.limits = limits
-        self._directory, self._writer, self._clock = directory, writer, clock
-        self._ids, self._queued_ids, self._outbox, self._settings = ids, queued_ids, outbox, settings
-        self._batch_bytes = min(MAX_BATCH_BYTES, settings.body_limit)
+        self._directory, self._clock, self._ids, self._settings = services.directory, services.clock, services.ids, services.settings
+        self._writer, self._queued_ids, self._outbox = writer, queued_ids, outbox
+        self._batch_bytes = min(MAX_BATCH_BYTES, self._settings.body_limit)
         # The largest fan-out fits into any batch.
         self._fanned_bytes = max(self._batch_bytes, MOST_CHANNELS * MAX_EVENT_BYTES)
 

@@ -34,7 +34,8 @@ class Outbox:
     """The sending end of the ingest queue. One per process; belongs to one event loop."""
 
     def __init__(self, queues: Queues, clock: Clock, key: bytes) -> None:
-        self._queues, self._clock, self._key = queues, clock, key
+        self.queues, self._clock, self.key = queues, clock, key
+        """Where the messages go, and the key that signs them."""
         self._pending: deque[_Pending] = deque()
         self._bytes = 0
         self._filling: asyncio.Task[None] | None = None
@@ -62,7 +63,7 @@ class Outbox:
         Raises `StorageError`; then the message that they came in must return itself.
         """
         for group in group_encoded(encode_event(entry.tenant, entry.event) for entry in entries):
-            await self._queues.send(QUEUE_INGEST, sign_message(self._key, group, admitted=admitted, tries=tries), visible_in=delay)
+            await self.queues.send(QUEUE_INGEST, sign_message(self.key, group, admitted=admitted, tries=tries), visible_in=delay)
 
     async def _fill(self) -> None:
         """Send messages until nothing is pending."""
@@ -100,7 +101,7 @@ class Outbox:
             return
         failure: StorageError | None = None
         try:
-            await self._queues.send(QUEUE_INGEST, sign_message(self._key, [each.entry for each in group]))
+            await self.queues.send(QUEUE_INGEST, sign_message(self.key, [each.entry for each in group]))
         except Rejected as error:
             failure = error
         except StorageError as error:

@@ -13,7 +13,7 @@ from ...core import backoff, tracing
 from ...core.clock import Millis
 from ...core.errors import Problem, Rejected, StorageError
 from ...storage.names import QUEUE_INGEST
-from ...storage.ports import Message, Queues
+from ...storage.ports import Message
 from ...tenants.model import Tenant
 from ...web import auth
 from ...web.bodies import Pace
@@ -89,13 +89,10 @@ class Intake:
         ingest: Ingest,
         writer: Writer,
         outbox: Outbox,
-        queues: Queues,
         rejects: Rejects,
-        key: bytes,
     ) -> None:
         self._directory, self._clock, self._ids, self._counters = services.directory, services.clock, services.ids, services.counters
-        self._ingest, self._writer, self._outbox, self._queues = ingest, writer, outbox, queues
-        self._rejects, self._key = rejects, key
+        self._ingest, self._writer, self._outbox, self._rejects = ingest, writer, outbox, rejects
 
     async def take(self, tenant: str, items: Sequence[Item], *, origin: str, term: int | None = None, uid: str = "") -> list[IntakeResult]:
         """Check events as HTTP does, store the good ones, keep the bad ones as rejects. Return results in the order given.
@@ -179,11 +176,11 @@ class Intake:
         own: the queue is in the account that this scheduler works on, not in the other one of a mirrored pair.
         """
         try:
-            message = carried_message(self._key, message)
+            message = carried_message(self._outbox.key, message)
             if message.dequeue_count >= CARRIED_FROM_TRY:
                 await self.poisoned(message)
                 return
-            signed = parse_signed_message(self._key, message.text)
+            signed = parse_signed_message(self._outbox.key, message.text)
             if signed is not None:
                 await self._serve_signed_message(signed)
             else:
@@ -215,21 +212,21 @@ class Intake:
         One that no queue takes, because it is not UTF-8, becomes a reject instead.
         """
         try:
-            text = carry_message(self._key, message)
+            text = carry_message(self._outbox.key, message)
         except Problem as wrong:
             await self._refuse(message, wrong)
             return
         log.error("A message of the ingest queue failed repeatedly", extra={"action": "ingest_poisoned", "id": message.id})
         self._counters["ingest_poisoned"] += 1
-        await self._queues.send(QUEUE_INGEST, text, visible_in=POISON_RETRY_DELAY)
+        await self._outbox.queues.send(QUEUE_INGEST, text, visible_in=POISON_RETRY_DELAY)
 
     async def put_back(self, queue: str, message: Message) -> None:
         """Put a message of a queue back as it is, for a process of a newer version. Its new copy is the same message, whatever its id.
 
         Raises `StorageError`, and 422 for a message of the ingest queue that is not UTF-8: the host then keeps it.
         """
-        text = carry_message(self._key, message) if queue.startswith(QUEUE_INGEST) else message.text
-        await self._queues.send(queue, text, visible_in=NEWER_RETRY_DELAY)
+        text = carry_message(self._outbox.key, message) if queue.startswith(QUEUE_INGEST) else message.text
+        await self._outbox.queues.send(queue, text, visible_in=NEWER_RETRY_DELAY)
 
     async def _serve_producer_message(self, message: Message, term: int) -> None:
         """Process a producer's message: check its key, then each event by itself. term: see `EventToStore`."""

@@ -11,12 +11,10 @@ import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from ...core.clock import Clock, Millis
+from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
-from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps
 from ..keys import MIRRORED, index_partition, place_of
-from ..mirror.pair import Mirror
 from ..protocol.dispatch import ShardMessage
 from ..protocol.ingest import (
     GROUP_BYTES,
@@ -31,8 +29,8 @@ from ..protocol.ingest import (
 )
 from ..protocol.mirroring import SECOND, Way, append_copy, mirror, on_side
 from ..rules import shared_wake, visible_at
+from ..shard_services import ShardServices
 from ..timings import DISPATCH_AHEAD, ENOUGH_EVENTS, GROUP_WAIT, MANY_EVENTS, NOTE_FROM, URGENT_FILL_TIME
-from ..wakes.service import Wakes
 from .account_rotation import AccountRotation
 from .announcer import Announcer
 from .open_shards import FillingShard, NotReached, PendingEntry
@@ -58,21 +56,15 @@ class ShardFiller:
 
     def __init__(
         self,
-        runner: AsyncRunner,
-        clock: Clock,
+        services: ShardServices,
         rota: AccountRotation,
         announcer: Announcer,
-        mirror: Mirror | None,
         in_flight: asyncio.Semaphore,
         most: int,
-        wakes: Wakes,
     ) -> None:
-        """rota: learns which accounts do not answer. mirror: for mirrored shards. in_flight: bounds the writer's requests.
-
-        most: events of a full shard. wakes: asked for before each shard's wake-up.
-        """
-        self._runner, self._clock, self._rota, self._announcer = runner, clock, rota, announcer
-        self._mirror, self._in_flight, self._most, self._wakes = mirror, in_flight, most, wakes
+        """rota: learns which accounts do not answer. in_flight: bounds the writer's requests. most: events of a full shard."""
+        self._runner, self._clock, self._mirror, self._wakes = services.runner, services.clock, services.mirror, services.wakes
+        self._rota, self._announcer, self._in_flight, self._most = rota, announcer, in_flight, most
         self._gathering: dict[str, FilingGroup] = {}
         """By index partition."""
 

@@ -25,7 +25,7 @@ from ..keys import Address, server_id
 from ..overlap import has_line
 from ..protocol.changing import find
 from ..protocol.ingest import Entry, FreshId, KnownId, known_id, register_id
-from ..protocol.mirroring import mirror_event, mirror_id
+from ..protocol.mirroring import mirror_event
 from ..protocol.reusing import reuse_id
 from ..rows import FANOUT, EventToStore
 from ..shard_services import ShardServices
@@ -99,9 +99,7 @@ class Writer:
         self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
         self._late = set[asyncio.Task[None]]()
-        self._filler = ShardFiller(
-            runner, clock, rota, self.announcer, services.mirror, self._in_flight, self._fillings.most, services.wakes
-        )
+        self._filler = ShardFiller(services, rota, self.announcer, self._in_flight, self._fillings.most)
 
     def leave(self) -> None:
         """Hold no messages any more, because the process is about to end."""
@@ -375,7 +373,7 @@ class Writer:
                         known = await self._runner.run(register_id(tenant, name, event.hash, here))
                     if way is not None and self._mirror is not None:
                         # Before the event is stored anywhere: otherwise a second event with the same id could be made after a failover.
-                        await self._mirror.copied(mirror_id(tenant, name, way))
+                        await self._mirror.copy_id(tenant, name, way)
                 if isinstance(known, KnownId):
                     break
             return known
@@ -385,7 +383,7 @@ class Writer:
         async with self._filler.serving(known.row.pk) as way:
             if way is not None and self._mirror is not None:
                 for name in event.names:
-                    await self._mirror.copied(mirror_id(tenant, name, way))
+                    await self._mirror.copy_id(tenant, name, way)
                 await self._mirror.copied(mirror_event(Address(known.row.pk, known.row.rk), way))
 
     def term(self, since: Millis | None = None) -> int:

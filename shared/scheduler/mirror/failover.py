@@ -12,19 +12,19 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem, Rejected, StorageError
 from ...engine.async_runner import AsyncRunner
 from ...engine.queries import load_rows
 from ...storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS, TENANTS
-from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Replace, Row, RowQuery, Tables, Upsert, Where
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Replace, Row, RowQuery, Upsert, Where
 from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW
 from ...tenants.rows import PK_TENANTS
 from ...web.problem import conflict
 from ..facets.fanouts.names import id_names
-from ..keys import END_EVENTS, FIRST_EVENT, GATE, HOME, MIRRORED, NEWS, index_partitions, index_shard, minute_text, place_of
+from ..keys import END_EVENTS, FIRST_EVENT, GATE, HOME, MIRRORED, NEWS, BesideId, index_partitions, index_shard, minute_text, place_of
 from ..label_index import LABELS_ROW, labels_wanted
 from ..protocol.mirroring import (
     AGAIN_PK,
@@ -72,22 +72,28 @@ async def _ignore(side: Side) -> None:
     """Do nothing about a change of sides."""
 
 
+class Listeners(NamedTuple):
+    """The functions that poll the queues of an account, by its role. queues: address of the home account's queues."""
+
+    queues: str
+    functions: Mapping[str, Sequence[str]]
+
+
 class Failover:
     """The operations of failover and failback, and the background job. One per process."""
 
     def __init__(
         self,
         pair: MirrorPair | None,
-        tables: Tables,
         runner: AsyncRunner,
         clock: Clock,
         places: Iterable[str],
-        queues: str = "",
-        listeners: Mapping[str, Sequence[str]] | None = None,
+        listeners: Listeners,
+        beside: BesideId,
     ) -> None:
-        """queues: address of the home account's queues. listeners: the functions that poll the queues of an account, by its role."""
-        self.queues, self._listeners = queues, listeners or {}
-        self._known, self._tables, self._runner, self._clock = pair, tables, runner, clock
+        """beside: names the rows that are copied with the row of an id."""
+        self.queues, self._listeners = listeners
+        self._known, self._tables, self._runner, self._clock, self._beside = pair, runner.tables, runner, clock, beside
         self._places = tuple(places)
         self._marked = False
         """True once the first account has stored that it is overtaken."""
@@ -360,7 +366,7 @@ class Failover:
         tenant = shard.split("-", 2)[2]
         for row in rows:
             for name in id_names(row.props):
-                if not await self._runner.run(mirror_id(tenant, name, way)):
+                if not await self._runner.run(mirror_id(tenant, name, way, self._beside)):
                     return "failed"
         if way.copy == FIRST:
             await self._runner.run(shut_orphans(shard))

@@ -22,8 +22,22 @@ from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps
 from ...storage.names import SWEEPS
 from ...storage.ports import Props, Tables
+from ..keys import BesideId
 from ..protocol.ingest import KnownId, known_id
-from ..protocol.mirroring import FENCE_PK, FENCE_ROW, FIRST, SECOND, Fence, Side, Way, finish_copy, mirror, parse_fence, still_serves
+from ..protocol.mirroring import (
+    FENCE_PK,
+    FENCE_ROW,
+    FIRST,
+    SECOND,
+    Fence,
+    Side,
+    Way,
+    finish_copy,
+    mirror,
+    mirror_id,
+    parse_fence,
+    still_serves,
+)
 from ..rows import EventToStore
 from ..timings import (
     FENCE_FRESH_FOR,
@@ -133,9 +147,10 @@ def _serving_side(fence: Fence) -> Side:
 class Mirror:
     """The pair as one side's scheduler sees it."""
 
-    def __init__(self, side: Side, pair: MirrorPair, runner: AsyncRunner, clock: Clock) -> None:
-        self.side, self.pair = side, pair
-        self._runner, self._clock = runner, clock
+    def __init__(self, side: Side, pair: MirrorPair, runner: AsyncRunner, beside: BesideId) -> None:
+        """beside: names the rows that are copied with the row of an id."""
+        self.side, self.pair, self._beside = side, pair, beside
+        self._runner, self._clock = runner, runner.clock
         self._unasked_until = 0.0
 
     @property
@@ -207,6 +222,10 @@ class Mirror:
         yield way
         if way is None and self._clock.monotonic() - seen.sent >= self.pair.waits.stop:
             raise OutcomeUnknown("the operation took so long that the other account may have taken over")
+
+    async def copy_id(self, tenant: str, event_id: str, way: Way) -> None:
+        """Copy the row of an id, and the rows beside it. Raises `OutcomeUnknown`; see `copied`."""
+        await self.copied(mirror_id(tenant, event_id, way, self._beside))
 
     async def copied(self, steps: Steps[bool]) -> None:
         """Copy what was just done. Raises `OutcomeUnknown` if this fails: the operation is done but must not be acknowledged."""

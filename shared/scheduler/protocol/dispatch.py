@@ -17,7 +17,7 @@ from ...engine.effects import Steps, get, write
 from ...storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from ...storage.ports import Applied, Merge, Props, Row
 from ..keys import index_partition, index_shard
-from ..rules import DispatchDecision, dispatch_decision, may_recover, may_take, shared_wake
+from ..rules import DispatchDecision, MessageState, dispatch_decision, may_recover, may_take, shared_wake
 from ..shard.gate import Gate, parse_gate, process_of, read_gate
 from ..timings import DISPATCH_AHEAD
 
@@ -97,9 +97,13 @@ def queue_for(*, retries_only: bool) -> str:
 
 def decide(row: Row, now: Millis, events: int = 0, ahead: Millis = DISPATCH_AHEAD) -> DispatchDecision:
     """Decide what a look does about an index row. events, ahead: see `dispatch_decision`."""
+    return dispatch_decision(message_state(row), now, paced=bool(row.props.get("events")), events=events, ahead=ahead)
+
+
+def message_state(row: Row) -> MessageState:
+    """Return the state of the message of an index row's shard."""
     props = row.props
-    times = str(props["state"]), int(props["wake"]), int(props.get("resent", 0)), now, rounds_of(row)
-    return dispatch_decision(*times, paced=bool(props.get("events")), events=events, ahead=ahead)
+    return MessageState(str(props["state"]), int(props["wake"]), int(props.get("resent", 0)), rounds_of(row))
 
 
 def dispatch_in_time(row: Row, now: Millis) -> Steps[str]:
@@ -178,15 +182,15 @@ def recover(row: Row, now: Millis, has_ended: Callable[[str], bool], *, late: bo
     Then the message is sent only if the owner's process has ended; other messages follow the backlog's time-line. The mark is the one of
     `dispatch`. began: see `may_recover`.
     """
-    times = str(row.props["state"]), int(row.props["wake"]), int(row.props.get("resent", 0)), now, rounds_of(row)
+    state = message_state(row)
     # The rule for an owner that has ended is the wider one: it decides which gates are read.
-    if not may_recover(*times, ended=True):
+    if not may_recover(state, now, ended=True):
         return RecoveryLook(False)
     found = yield from read_gate(index_shard(row.rk))
     gate = parse_gate(found.props) if found is not None else None
     age = found.read_at - found.timestamp if found is not None else 0
     ended = ended_owner(gate, has_ended) if gate is not None else ""
-    if not ended and (late or not may_recover(*times, ended=False, began=began) or (gate is not None and not may_take(gate, age))):
+    if not ended and (late or not may_recover(state, now, ended=False, began=began) or (gate is not None and not may_take(gate, age))):
         return RecoveryLook(False, gate, age)
     marked = yield from write(SHARDS, row.pk, Merge(row.rk, {"resent": now, "rounds": rounds_of(row) + 1}, row.etag))
     message = ShardMessage(index_shard(row.rk), row.rk, ended)

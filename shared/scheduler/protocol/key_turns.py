@@ -35,6 +35,7 @@ from ..key_rules import (
     KeyLine,
     LineState,
     Turn,
+    TurnQuestion,
     busy_span,
     grant,
     line_of_event,
@@ -91,35 +92,17 @@ def read_line(line: KeyLine) -> Steps[SeenLine]:
     return SeenLine(own, parse_line(own.props) if own is not None else LineState(), tickets, len(rows) < FIRST_TICKETS)
 
 
-def exchange(
-    line: KeyLine,
-    asker: Asker,
-    limits: KeyLimits,
-    now: Millis,
-    *,
-    wanted: Mapping[str, Address],
-    held: Mapping[str, Address],
-    ended: Mapping[str, Address | None],
-    skippable: frozenset[str] = frozenset(),
-    skipped: frozenset[str] = frozenset(),
-    busy: BusySpan = NOT_BUSY,
-) -> Steps[TurnAnswer]:
-    """End turns of the asker, and ask for others. The asker has no other turns than `held` and the granted ones then.
-
-    ended: tickets whose events have ended an attempt, as stored; with the place of an event that stays in the line. wanted: events that are
-    due and not claimed. held: events with a turn that has not ended.
-
-    Of a schedule that skips: skippable are those of `wanted` that are skipped rather than wait, skipped those of `ended` that were, as
-    stored, and busy is the span of the others.
-    """
+def exchange(question: TurnQuestion, now: Millis) -> Steps[TurnAnswer]:
+    """End turns of the asker, and ask for others."""
+    line, limits, wanted, ended = question.line, question.limits, question.wanted, question.ended
     gone = {ticket for ticket, place in ended.items() if place is None}
     stays = {ticket: place for ticket, place in ended.items() if place is not None}
     known: set[str] = set()
     for _ in range(LOOKS):
         seen = yield from read_line(line)
         waiting = [ticket for ticket in {**seen.tickets, **stays} if ticket not in gone]
-        before = seen.state.with_end(busy, skipped & seen.tickets.keys())
-        found = grant(before, waiting, wanted, held, asker, limits, now, skippable)
+        before = seen.state.with_end(question.busy, question.skipped & seen.tickets.keys())
+        found = grant(before, waiting, question, now)
         if found.outdated:
             return TurnAnswer({}, outdated=True)
         missing = {**stays, **{ticket: place for ticket, place in wanted.items() if ticket not in found.granted}}
@@ -222,9 +205,9 @@ def find_stale(line: KeyLine, ticket: str, row: Row | None, turn: Turn | None, l
 def end_ticket(line: KeyLine, ticket: str, limits: KeyLimits, now: Millis, busy: BusySpan = NOT_BUSY) -> Steps[TurnAnswer]:
     """Remove the ticket of an event that was cancelled, moved or completed; the answer says who follows. busy: see `exchange`."""
     if busy:
-        return (yield from exchange(line, Asker(), limits, now, wanted={}, held={}, ended={ticket: None}, busy=busy))
+        return (yield from exchange(TurnQuestion(line, Asker(), limits, {}, ended={ticket: None}, busy=busy), now))
     yield from write(LIMITS, line.partition, Delete(line.ticket_row(ticket), ANY))
-    return (yield from exchange(line, Asker(), limits, now, wanted={}, held={}, ended={}))
+    return (yield from exchange(TurnQuestion(line, Asker(), limits, {}), now))
 
 
 def forget_skips(line: KeyLine) -> Steps[None]:

@@ -32,14 +32,14 @@ from ..keys import (
     FIRST_EVENT,
     GATE,
     Address,
-    base_of_use,
+    BesideId,
     id_partition,
     id_row_key,
     index_key,
     index_partition,
     minute_of,
+    nothing_beside,
     parse_address,
-    use_row_key,
 )
 from ..points import Filing
 from ..rules import FINAL
@@ -334,13 +334,14 @@ def mirror_event(address: Address, way: Way) -> Steps[bool]:
         address = parse_address(str(row.props["target"]))
 
 
-def mirror_id(tenant: str, event_id: str, way: Way) -> Steps[bool]:
-    """Copy a client id's row, and the row that counts its uses if there is one, in the same order of reads as a shard.
+def mirror_id(tenant: str, event_id: str, way: Way, beside: BesideId = nothing_beside) -> Steps[bool]:
+    """Copy a client id's row, after the rows beside it, in the same order of reads as a shard.
 
     Returns False if this side no longer serves.
     """
-    if (base := base_of_use(event_id)) and not (yield from mirror_id_row(id_partition(tenant, base), use_row_key(base), way)):
-        return False
+    for row in beside(tenant, event_id):
+        if not (yield from mirror_id_row(row.partition, row.key, way)):
+            return False
     return (yield from mirror_id_row(id_partition(tenant, event_id), id_row_key(event_id), way))
 
 

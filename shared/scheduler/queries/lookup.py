@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from itertools import batched
 from typing import NamedTuple
 
-from ...core.clock import Clock, Millis
+from ...core.clock import Millis
 from ...core.errors import StorageError
 from ...delivery.channels.answer_heads import AnswerHead
 from ...engine.async_runner import AsyncRunner
@@ -111,15 +111,15 @@ class EventLookup:
         self,
         runner: AsyncRunner,
         tables: Tables,
-        clock: Clock,
         queued_ids: QueuedIds,
         rows: CompleteRows,
         places: Iterable[str] = (HOME,),
         former: str = "",
     ) -> None:
-        """former: prefix of the tables of the account that served before this one. Only it knows the ids of its standard events."""
+        """runner: repairs what it reads; its tables may be others. former: prefix of the tables of the account that served before this one.
+        Only it knows the ids of its standard events."""
         self._former, self._complete_rows = former, rows
-        self._runner, self._tables, self._clock, self._queued_ids = runner, tables, clock, queued_ids
+        self._runner, self._tables, self._clock, self._queued_ids = runner, tables, runner.clock, queued_ids
         self._places = frozenset(places)
         self._partitions = index_partitions(self._places)
 

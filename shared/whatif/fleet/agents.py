@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...core.clock import Clock, Millis
 from ...core.errors import Problem, StorageError
@@ -23,9 +23,11 @@ from ...maintenance.agent.effects import Approve, RunHook, SendResult
 from ...maintenance.agent.imds.client import Machine
 from ...maintenance.agent.imds.document import read
 from ...maintenance.agent.loop import AgentLoop, NullJournal
-from ...maintenance.agent.model import EventsDocument, HookKind, NodeState, Now
+from ...maintenance.agent.model import EventsDocument, HookKind, NodeState
+from ...maintenance.agent.observability.context import LogContext
 from ...maintenance.agent.observability.figures import AgentFigures
 from ...maintenance.agent.observations import ApprovalPosted, AppUnreachable, DocumentRead, HookEnded, Observation, StartUp, Tick
+from ...maintenance.agent.process import AgentProcess
 from ...maintenance.agent.timings import FAR_RETRY, FIRST_REPORT, NEAR_RETRY, TICK, USUAL_REPORT
 
 HOOKS: Final[Mapping[HookKind, float]] = {"prepare": 60.0, "emergency": 20.0, "restore": 60.0, "verify": 30.0}
@@ -91,13 +93,24 @@ class Scope:
         self.incarnation += 1
 
 
+class AgentPlace(NamedTuple):
+    """The node that an agent is on, and the machine under it."""
+
+    fleet: str
+    node: str
+    machine: Machine
+
+
 class VirtualAgent:
     """One node's agent. `play` runs until it is cancelled."""
 
-    def __init__(self, name: str, fleet: str, machine: Machine, scope: Scope, clock: Clock, post: Post, chance: Random) -> None:
-        self.name, self.machine, self.scope, self._clock, self._post, self._chance = name, machine, scope, clock, post, chance
+    def __init__(self, place: AgentPlace, scope: Scope, clock: Clock, post: Post, chance: Random) -> None:
+        fleet, self.name, self.machine = place
+        self.scope, self._clock, self._post, self._chance = scope, clock, post, chance
+        machine = self.machine
         settings = AgentSettings(machine.vm, hooks=HOOKS, central=True, fleet=fleet)
-        self.loop = AgentLoop(settings, NodeState(), NullJournal(), self, AgentFigures(), now=lambda: Now(clock.now(), clock.monotonic()))
+        process = AgentProcess(AgentFigures(), LogContext(), clock.now, clock.monotonic, chance.random)
+        self.loop = AgentLoop(settings, NodeState(), NullJournal(), self, process)
         self.reports = self.refused = 0
         self.slowest = 0.0
         """Seconds of the slowest answer."""

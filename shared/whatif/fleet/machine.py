@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Wait, Work
@@ -37,6 +37,16 @@ class TwinMachine:
         """Wait while it stands still."""
         while (left := self.frozen_until - self._clock.monotonic()) > 0:  # noqa: ASYNC110  frozen again meanwhile
             await asyncio.sleep(left + _AFTER)
+
+
+class NodePlace(NamedTuple):
+    """The node that a program of a twin is on. seed: of the program's chance."""
+
+    fleet: str
+    node: str
+    clock: LoopClock
+    machine: TwinMachine
+    seed: str
 
 
 class MachineTables(WrappedTables):

@@ -11,8 +11,7 @@ from ...app.application import Application
 from ...checkpoints.model import PublishIn, TurnReportIn
 from ...checkpoints.node import rules
 from ...core.errors import Problem, StorageError
-from ..twin.loop import LoopClock
-from .machine import TwinMachine
+from .machine import NodePlace
 
 CHECKPOINT_TOOK: Final = (60.0, 120.0, 180.0)
 """Seconds of the checkpoints of a fleet of which none is known."""
@@ -27,17 +26,14 @@ class TwinReplica:
         self,
         app: Application,
         tenant: str,
-        fleet: str,
-        name: str,
-        clock: LoopClock,
-        machine: TwinMachine,
+        place: NodePlace,
         *,
         primary: bool,
         took: Sequence[float],
-        chance: random.Random,
     ) -> None:
-        self._app, self._tenant, self._fleet, self._name = app, tenant, fleet, name
-        self._clock, self._machine, self._primary, self._chance = clock, machine, primary, chance
+        self._app, self._tenant, self._primary = app, tenant, primary
+        self._fleet, self._name, self._clock, self._machine, seed = place
+        self._chance = random.Random(seed)
         self._took = tuple(took) or CHECKPOINT_TOOK
         self._me = rules.ReplicaState()
         self._last = 0

@@ -13,9 +13,9 @@ from ...leases.node.keeper_state import KeeperState
 from ...leases.node.notifications import ApplicationNotifier, Callbacks
 from ...leases.node.scan_loop import ScanLoop
 from ...leases.protocol.membership import ServerReport
+from ...leases.rows import fleet_key
 from ...storage.ports import Tables
-from ..twin.loop import LoopClock
-from .machine import LoopRunner, MachineTables, TwinMachine
+from .machine import LoopRunner, MachineTables, NodePlace
 
 CALLBACK: Final = 0.01
 """Seconds that an application's callback takes."""
@@ -39,17 +39,15 @@ class _LoopCallbacks:
 class TwinServer:
     """One server process. `play` runs until it has left the fleet, or is cancelled."""
 
-    def __init__(
-        self, key: str, name: str, tables: Tables, clock: LoopClock, machine: TwinMachine, *, domain: str, capacity: int, seed: str
-    ) -> None:
+    def __init__(self, tenant: str, place: NodePlace, tables: Tables, report: ServerReport) -> None:
+        fleet, name, clock, machine, seed = place
         self.name, self.machine, self._clock = name, machine, clock
-        ids = SeededIds(seed)
+        key, ids = fleet_key(tenant, fleet), SeededIds(seed)
         behind = MachineTables(tables, machine)
         self._beats, self._scans = LoopRunner(behind, clock, machine), LoopRunner(behind, clock, machine)
         self._state = KeeperState(clock.monotonic)
         self._state.wake_beats, self._state.wake_scans = self._beats.wake, self._scans.wake
         self._notifier = ApplicationNotifier(_LoopCallbacks(), Callbacks())
-        report = ServerReport(domain, capacity)
         self._heartbeats = HeartbeatLoop(key, name, self._state, self._notifier, clock.monotonic, clock.now, ids, report)
         self._scanner = ScanLoop(key, name, self._state, clock.monotonic, clock.now, ids.chance)
         self.left = False

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ...core.clock import Millis
 from ...fleets.model import FleetIn
-from ...leases.rows import fleet_key
+from ...leases.protocol.membership import ServerReport
 from ...maintenance.agent.imds.client import Machine
 from ...maintenance.model import AgentReportIn
 from ..changes import ANNOUNCED_BEFORE, Change, DomainChange, ServerRemoval
@@ -19,8 +19,8 @@ from ..snapshot import ExportedFleet, ExportedNode
 from ..twin.cpu import Charges, VirtualProcessor
 from ..twin.loop import LoopClock
 from ..twin.storage import AccountConnection, LimitedTables
-from .agents import AzureEvent, Scope, VirtualAgent
-from .machine import TwinMachine
+from .agents import AgentPlace, AzureEvent, Scope, VirtualAgent
+from .machine import NodePlace, TwinMachine
 from .replica import TwinReplica
 from .server import TwinServer
 
@@ -95,30 +95,26 @@ class TwinFleet:
     async def _start(self, node: TwinNode, after: float) -> None:
         facts = node.facts
         await asyncio.sleep(after)
-        key, seed = fleet_key(TENANT, self.name), f"{self._seed}/{self.name}/{facts.name}"
+        seed = f"{self._seed}/{self.name}/{facts.name}"
+        place = NodePlace(self.name, facts.name, self._clock, node.machine, seed)
         works: list[Coroutine[Any, Any, None]] = []
         if facts.serves:
             way = AccountConnection(self._service.account, VirtualProcessor(), FREE, self._clock, random.Random(seed))
             tables = LimitedTables(way, self._clock)
-            options: dict[str, Any] = {"domain": facts.server_domain, "capacity": facts.capacity, "seed": seed}
-            node.server = TwinServer(key, facts.name, tables, self._clock, node.machine, **options)
+            node.server = TwinServer(TENANT, place, tables, ServerReport(facts.server_domain, facts.capacity))
             works.append(node.server.play())
         if facts.agent:
             scope = self._scopes.setdefault(facts.scope, Scope(facts.scope or self.name))
             machine = Machine(facts.vm or facts.name, facts.location, facts.scope, facts.fault_domain)
-            node.agent = VirtualAgent(facts.name, self.name, machine, scope, self._clock, self._post, random.Random(seed))
+            node.agent = VirtualAgent(AgentPlace(self.name, facts.name, machine), scope, self._clock, self._post, random.Random(seed))
             works.append(node.agent.play())
         if facts.role:
             node.replica = TwinReplica(
                 self._service.app,
                 TENANT,
-                self.name,
-                facts.name,
-                self._clock,
-                node.machine,
+                place,
                 primary=facts.role == "primary",
                 took=self._facts.checkpoints_took,
-                chance=random.Random(seed),
             )
             works.append(node.replica.play())
         node.tasks = [asyncio.create_task(work) for work in works]

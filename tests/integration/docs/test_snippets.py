@@ -26,7 +26,7 @@ import yaml
 
 import shared as tocsin
 from devhost.azurite import ROOT, Azurite
-from shared.app.routes import build_routes
+from shared.extras.parts import build_routes
 from shared.leases import HttpTables, LeaseKeeper
 from tests import waiting
 from tests.integration.scheduler.conftest import ADMIN_KEY, Host

@@ -24,7 +24,6 @@ import pytest
 from devhost.azurite import free_ports
 from devhost.starting import DidNotStart
 from shared.app.application import Application
-from shared.app.routes import build_routes
 from shared.core.clock import SystemClock
 from shared.core.settings import Settings
 from shared.delivery.channels import open_senders
@@ -32,6 +31,7 @@ from shared.delivery.channels.kafka import KafkaSender
 from shared.extras.kafka_source import consumer
 from shared.extras.kafka_source.ingest import KafkaIngest, consumer_opener
 from shared.extras.kafka_source.sources import read_sources
+from shared.extras.parts import PARTS, KafkaSettings, build_routes
 from shared.storage import memory_storage
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Message
@@ -130,10 +130,10 @@ class App:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> App:
-        senders = open_senders(self.settings, self.storage.queues, self.clock) | {
+        senders = open_senders(self.settings, self.storage.queues, self.clock, {}) | {
             "kafka": KafkaSender(self.settings, timeout=self.patience)
         }
-        self.app = await Application.open(self.settings, clock=self.clock, storage=self.storage, senders=senders)
+        self.app = await Application.open(self.settings, parts=PARTS, clock=self.clock, storage=self.storage, senders=senders)
         self._start(self._host())
         return self
 
@@ -180,9 +180,11 @@ class App:
         runs them, because a process that leaves does not come back."""
         if until is None:
             return (await self.app.timers.run_once("ingest_kafka"))["kafka"]
-        await self.app.kafka.close()
-        sources = read_sources(self.settings.kafka_sources.get_secret_value(), emulated=True)
-        ingest = KafkaIngest(sources, self.app.scheduler.intake, self.clock, self.settings.kafka_poll_seconds, consumer_opener(None))
+        await self.app.part("kafka").close()
+        sources = read_sources(self.settings.of(KafkaSettings).kafka_sources.get_secret_value(), emulated=True)
+        ingest = KafkaIngest(
+            sources, self.app.scheduler.intake, self.clock, self.settings.of(KafkaSettings).kafka_poll_seconds, consumer_opener(None)
+        )
         counts: Counter[str] = Counter()
         left = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared.engine.effects import Write
+from shared.scheduler.key_rules import TurnQuestion
 from shared.scheduler.protocol import ingest, key_turns
 from shared.storage.names import LIMITS
 from shared.storage.ports import ANY, Delete, Insert, Merge, Upsert
@@ -19,7 +20,7 @@ from .plays import PLAYS, KeyWorld
 def line_without_etag() -> list[Patch]:
     plain = key_turns.exchange
 
-    def exchange(*args: Any, **named: Any) -> Any:
+    def exchange(question: TurnQuestion, now: int) -> Any:
         def change(effect: Any) -> Any:
             if not isinstance(effect, Write) or effect.table != LIMITS:
                 return effect
@@ -33,7 +34,7 @@ def line_without_etag() -> list[Patch]:
                     ops.append(op)
             return Write(effect.table, effect.pk, tuple(ops))
 
-        return relay(plain(*args, **named), change)
+        return relay(plain(question, now), change)
 
     return [(key_turns, "exchange", exchange)]
 
@@ -69,8 +70,8 @@ def nothing_is_stale() -> list[Patch]:
 def failed_event_leaves() -> list[Patch]:
     plain = key_turns.exchange
 
-    def exchange(*args: Any, ended: Any, **named: Any) -> Any:
-        return plain(*args, ended=dict.fromkeys(ended), **named)
+    def exchange(question: TurnQuestion, now: int) -> Any:
+        return plain(question._replace(ended=dict.fromkeys(question.ended)), now)
 
     return [(key_turns, "exchange", exchange)]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from shared.scheduler import rules
 from shared.scheduler.facets import FACETS
-from shared.scheduler.key_rules import NOT_BUSY, Asker, BusySpan, LineState, busy_span, line_of_schedule, ticket_of
+from shared.scheduler.key_rules import NOT_BUSY, Asker, BusySpan, LineState, TurnQuestion, busy_span, line_of_schedule, ticket_of
 from shared.scheduler.keys import Address, event_row, index_key, index_partition, shard_key
 from shared.scheduler.overlap import ONE_BY_ONE, OVERLAP, may_skip, skipped_props
 from shared.scheduler.protocol import dispatch, key_turns, owning
@@ -74,14 +74,13 @@ def owner(name: str, text: str) -> Any:
         held = {ticket: here} if rows[rk]["state"] == "firing" else {}
         wanted = {} if held else {ticket: here}
         skippable = frozenset({ticket}) if may_skip(rows[rk]) else frozenset[str]()
-        answer = yield from key_turns.exchange(LINE, asker, ONE_BY_ONE, now, wanted=wanted, held=held, ended={}, skippable=skippable)
+        answer = yield from key_turns.exchange(TurnQuestion(LINE, asker, ONE_BY_ONE, wanted, held, skippable=skippable), now)
         if ticket in answer.skipped:
             outcome = rules.RowOutcome("lapsed", skipped_props(rows[rk], answer.skipped[ticket], now))
             if not (yield from owning.step(session, {rk: outcome}, [])):
                 return ()
-            yield from key_turns.exchange(
-                LINE, asker, ONE_BY_ONE, now, wanted={}, held={}, ended={ticket: None}, skipped=frozenset({ticket})
-            )
+            skip = TurnQuestion(LINE, asker, ONE_BY_ONE, {}, ended={ticket: None}, skipped=frozenset({ticket}))
+            yield from key_turns.exchange(skip, now)
             continue
         if not held and ticket not in answer.granted:
             if skippable and now < DUES[rows[rk]["id"]]:
@@ -105,7 +104,7 @@ def owner(name: str, text: str) -> Any:
         after = session.rows[rk].props
         over = after["state"] in rules.FINAL
         busy = busy_span(after) if over else NOT_BUSY
-        yield from key_turns.exchange(LINE, asker, ONE_BY_ONE, now, wanted={}, held={}, ended={ticket: None if over else here}, busy=busy)
+        yield from key_turns.exchange(TurnQuestion(LINE, asker, ONE_BY_ONE, {}, ended={ticket: None if over else here}, busy=busy), now)
 
 
 def stored(event: str) -> frozenset[Any]:
@@ -183,8 +182,8 @@ def end_forgotten() -> list[Patch]:
 def skipped_early() -> list[Patch]:
     plain = key_turns.grant
 
-    def grant(*args: Any) -> Any:
-        return plain(*args[:6], args[6] + CLAIM_AHEAD, *args[7:])
+    def grant(line: LineState, waiting: Any, question: Any, now: int) -> Any:
+        return plain(line, waiting, question, now + CLAIM_AHEAD)
 
     return [(key_turns, "grant", grant)]
 

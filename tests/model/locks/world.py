@@ -133,7 +133,7 @@ def call(request: LockRequest, version: str, wall: int) -> Generator[Any, Any, A
 
 def release(number: int, nonce: int, token: int, wall: int) -> Generator[Any, Any, Any]:
     """Serve the release of a lock."""
-    yield from protocol.release("p", "x", name(number), str(nonce), token, wall, create=True)
+    yield from protocol.release("p", "x", protocol.Attempt(name(number), str(nonce), token), wall, create=True)
     return "released", 0, ""
 
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shared.app.routes import build_routes
 from shared.delivery.channels.ports import OutgoingDelivery
+from shared.extras.parts import build_routes
 from shared.web.encoding import encode
 from shared.web.serve import ApiRequest, admit
 

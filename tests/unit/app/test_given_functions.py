@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from shared.app.given_functions import GivenFunctions, disabled
-from shared.app.timers import KAFKA_SCHEDULES, SCHEDULES, SOON_FUNCTION
+from shared.app.timers import SCHEDULES, SOON_FUNCTION
 from shared.core.settings import Settings
+from shared.extras.parts import KAFKA_SOURCES, PARTS
 from shared.scheduler.queue_functions import QUEUE_FUNCTIONS, SECOND
 from tests.paths import ROOT
 from tests.texts import assert_text
@@ -22,7 +23,7 @@ from tests.unit.scheduler.mirror.pair import PairWorld
 QUEUES = {name for name, *_ in QUEUE_FUNCTIONS} | {SOON_FUNCTION}
 ALONE = QUEUES | set(SCHEDULES)
 PAIR = ALONE | {name + SECOND for name in QUEUES}
-KAFKA = set(KAFKA_SCHEDULES)
+KAFKA = {"ingest_kafka"}
 SAFE: Mapping[str, Any] = {"storage": "AccountName=home;AccountKey=a2V5", "signing_key": "s" * 32}
 MIRRORED: Mapping[str, Any] = {
     **SAFE,
@@ -32,7 +33,8 @@ SOURCES: Mapping[str, Any] = {**SAFE, "kafka_sources": "[]"}
 
 
 def fault(names: Iterable[str], given: Mapping[str, Any] = SAFE, second: bool = False, **environment: str) -> str:
-    return GivenFunctions(names, environment).fault(Settings(**given), second=second)
+    variables = {KAFKA_SOURCES: given["kafka_sources"]} if "kafka_sources" in given else {}
+    return GivenFunctions(names, {**variables, **environment}, PARTS).fault(Settings(**given), second=second)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +103,11 @@ from shared.core.settings import Settings
 index(sys.argv[1])
 import function_app
 from shared.app.given_functions import GivenFunctions
-given = GivenFunctions(*function_app.get_app._functions())
-print(json.dumps([given.fault(Settings(), second=False), given.fault(Settings(kafka_sources="[]"), second=False)]))
+from shared.extras.parts import PARTS
+names, environment = function_app.get_app._functions()
+names = tuple(names)
+newer = {**environment, "TOCSIN_KAFKA_SOURCES": "[]"}
+print(json.dumps([GivenFunctions(names, each, PARTS).fault(Settings(), second=False) for each in (environment, newer)]))
 """
 
 

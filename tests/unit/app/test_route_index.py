@@ -9,14 +9,15 @@ import pytest
 
 from devhost.route_index import INDEX as FILE
 from devhost.route_index import text
-from shared.app import routes
-from shared.app.route_index import INDEX
-from shared.app.routes import build_routes, find_route, index_routes
+from shared.app.parts import Part
+from shared.app.routes import RouteTable
+from shared.extras.parts import build_routes, find_route, index_routes
+from shared.extras.route_index import INDEX
 from shared.web.routes import Answer, Call, Route, RouteGroup, Routes
 
 
 def test_the_committed_index_is_that_of_the_declarations() -> None:
-    refresh = "shared/app/route_index.py is out of date: run `make routes`, or `python -m devhost.route_index`"
+    refresh = "shared/extras/route_index.py is out of date: run `make routes`, or `python -m devhost.route_index`"
     assert list(INDEX) == index_routes(), refresh
     assert FILE.read_text(encoding="utf-8") == text(), refresh
 
@@ -37,7 +38,7 @@ def test_a_route_that_is_found_alone_is_the_one_of_the_whole_table() -> None:
         assert _said(find_route(each)) == _said(table[each.name])
 
 
-def test_an_ambiguous_table_is_not_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ambiguous_table_is_not_indexed() -> None:
     group = RouteGroup[None]()
     for name, template in (("one", "v1/{a}"), ("two", "v1/b")):
 
@@ -49,6 +50,5 @@ def test_an_ambiguous_table_is_not_indexed(monkeypatch: pytest.MonkeyPatch) -> N
     def part(table: Routes[Any]) -> None:
         table.add(group, lambda app: None)
 
-    monkeypatch.setattr(routes, "_PARTS", {"part": part})
     with pytest.raises(ValueError, match="ambiguous"):
-        index_routes()
+        RouteTable((Part(name="part", routes={"part": part}),)).index()

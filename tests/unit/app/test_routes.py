@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from shared.app.application import Application
-from shared.app.routes import build_routes
 from shared.core.settings import LOCAL_ADMIN_KEY
+from shared.extras.parts import build_routes
 from shared.testing import Tocsin
 from shared.web.local_client import LocalClient
 from shared.web.routes import Answer

@@ -11,7 +11,7 @@ import pytest
 
 from shared.app import timers
 from shared.app.timer_jobs import under_way
-from shared.app.timers import PERIODS, SOON, SOON_LATEST, Job, SweepFailed, Timers
+from shared.app.timers import PERIODS, SOON, SOON_LATEST, Job, Jobs, SweepFailed, Timers
 from shared.core.clock import Millis, SettableClock
 from shared.core.errors import Unavailable
 from shared.ops.health.rules import SILENT_PERIODS
@@ -31,7 +31,9 @@ class Stage:
         self.tables, self.queues = MemoryTables(self.clock), MemoryQueues(self.clock)
         parts = {job: tuple(named.items()) for job, named in jobs.items()}
         self.stretch = 1.0
-        self.timers = Timers(Storage(self.tables, self.queues), self.clock, parts, _has_counts, stretch=lambda: self.stretch)
+        self.timers = Timers(
+            Storage(self.tables, self.queues), self.clock, Jobs(parts, under_way=_has_counts), stretch=lambda: self.stretch
+        )
 
     async def open(self) -> Stage:
         await self.tables.ensure(ALL_TABLES)

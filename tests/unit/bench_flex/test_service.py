@@ -49,7 +49,7 @@ async def test_a_look_of_the_model_sends_what_a_look_of_production_sends(wakes: 
     sent: list[tuple[int, int]] = []
     service.fire.send = lambda text, at: sent.append((max(at, START), 1 + text.count(",")))  # type: ignore[method-assign]
 
-    found = await Sweeps(AsyncRunner(tables, clock, queues=queues), tables, clock, 100).look(START, service.horizons, LOOK_FAR)
+    found = await Sweeps(AsyncRunner(tables, clock, queues=queues), 100).look(START, service.horizons, LOOK_FAR)
     steps = service._dispatch(LOOK_FAR)
     try:
         while True:

@@ -18,7 +18,6 @@ import orjson
 import pytest
 
 import shared as tocsin
-from shared.app.routes import build_routes
 from shared.client.http import OF_NO_TENANT, to_failure
 from shared.client.operations.blocking import Fanouts, Jobs, Schedules
 from shared.client.operations.concurrent import AsyncFanouts, AsyncJobs, AsyncSchedules
@@ -26,6 +25,7 @@ from shared.client.resources import blocking as blocking_resources
 from shared.client.resources import concurrent as concurrent_resources
 from shared.core.clock import SettableClock
 from shared.core.settings import LOCAL_ADMIN_KEY
+from shared.extras.parts import build_routes
 from shared.testing import Tocsin
 from tests.paths import ROOT
 

@@ -17,6 +17,7 @@ from shared.fleets.watch.rules import Findings
 from shared.leases.protocol.membership import ServerReport
 from shared.leases.rows import HttpServerState, Server
 from shared.maintenance.rows import INDEX as MAINTENANCE_INDEX
+from shared.maintenance.service.sweep import Told
 from shared.maintenance.service.wiring import Maintenance
 from shared.storage.names import MAINTENANCE, TURNS
 from shared.storage.ports import Upsert
@@ -71,7 +72,7 @@ def test_all_fleets_are_visited_although_storage_refuses_the_messages_that_plan_
 
 async def test_sweeps_of_turns_and_of_maintenance_postpone_fleets_under_pressure_and_visit_all_of_them(world: World) -> None:
     turns = CheckpointService(world.tables, world.runner, world.clock, SeededIds("1"), nothing_pending, world.pressure)
-    maintenance = Maintenance(world.tables, world.clock, Mock(), world.channel, AsyncMock(), pressure=world.pressure).watch
+    maintenance = Maintenance(world.tables, world.clock, Mock(), Told(world.channel, AsyncMock()), pressure=world.pressure).watch
     for table, index in ((TURNS, TURN_INDEX), (MAINTENANCE, MAINTENANCE_INDEX)):
         await world.tables.write(table, index, [Upsert(f"t:fleet{number}", {"at": 1}) for number in range(24)])
     for sweep, period, runs in ((maintenance.run_once, 15, 2), (maintenance.inspect, 60, 2), (turns.run_once, 15, MAX_POSTPONED)):

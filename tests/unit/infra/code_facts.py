@@ -13,7 +13,8 @@ from typing import Any, cast
 from devhost.pages.log_actions import levels
 from devhost.pages.log_lines import lines
 from shared.app.timers import PERIODS
-from shared.core.settings import Settings, env_name
+from shared.core.settings import env_name
+from shared.extras.parts import SETTINGS
 from shared.fleets.watch.alarms import ALARMS, KINDS
 from shared.maintenance.service.notifications import SENTENCES
 from shared.storage import names
@@ -70,8 +71,8 @@ LEFT_OUT = {
 
 
 def settings_read() -> set[str]:
-    """Every setting that the class has, by its name in the environment."""
-    return {env_name(name) for name in Settings.model_fields}
+    """Every setting of the app and its parts, by its name in the environment."""
+    return {env_name(name, kind) for kind in SETTINGS for name in kind.model_fields}
 
 
 def tables() -> set[str]:

@@ -70,6 +70,6 @@ def test_the_health_check_asks_a_route_of_the_service() -> None:
     program = json.loads(check.removeprefix("CMD "))[2]
     compile(program, "health check", "exec")
     [path] = re.findall(rf"http://localhost:{LocalOptions().port}/api/(\w+)", program)
-    from shared.app.route_index import INDEX
+    from shared.extras.route_index import INDEX
 
     assert path in {route.template for route in INDEX}

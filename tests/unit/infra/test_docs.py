@@ -10,8 +10,8 @@ import azure.functions as func
 
 from bench.cost import page, rules
 from bench.cost.prices import Prices
-from shared.app.routes import build_routes
 from shared.app.triggers import queue_functions, timer_functions
+from shared.extras.parts import build_routes
 from tests.paths import ROOT
 
 from .snapshots import FIRST, RULES, alarms, deployed, parameters

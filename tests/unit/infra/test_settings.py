@@ -9,11 +9,13 @@ import pytest
 from yarl import URL
 
 from devhost import settings_page
+from shared.app.parts import check_settings
 from shared.core.clock import SystemClock
 from shared.core.errors import Problem, UnsafeSettings
-from shared.core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings, env_name
+from shared.core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, GivenSettings, Settings, env_name
 from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.model import HttpChannel
+from shared.extras.parts import PARTS, SETTINGS, KafkaSettings
 from shared.storage import memory_storage, open_storage
 from shared.storage.several.tables import SpreadTables
 from shared.tenants.model import Tenant
@@ -40,7 +42,9 @@ def test_every_secret_setting_is_refused_among_the_further_settings_that_deploym
     listed = re.search(r"^var secretEndings = \[(.*)\]$", (INFRA / "main.bicep").read_text(), re.MULTILINE)
     assert listed is not None
     endings = tuple(re.findall(r"'(\w+)'", listed[1]))
-    secret = {env_name(name) for name, field in Settings.model_fields.items() if "SecretStr" in str(field.annotation)}
+    secret = {
+        env_name(name, kind) for kind in SETTINGS for name, field in kind.model_fields.items() if "SecretStr" in str(field.annotation)
+    }
     shown = {name for name in secret if not name.upper().endswith(endings)}
     assert shown == CONNECTIONS | {"IDENTITY_HEADER"}, "name its ending in `secretEndings` of infra/main.bicep"
     for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_LOGS_HEADERS"):
@@ -80,7 +84,7 @@ def test_every_secret_setting_is_refused_among_the_further_settings_that_deploym
 )
 def test_an_unsafe_combination_is_refused_and_named_without_the_secret(change: dict[str, Any], why: str) -> None:
     with pytest.raises(UnsafeSettings, match=why) as caught:
-        Settings(**{**SAFE, **change})
+        check_settings(PARTS, Settings(**{**SAFE, **change}))
     assert SECRET not in str(caught.value) and "ssss" not in str(caught.value)
 
 
@@ -93,6 +97,8 @@ def test_an_unsafe_combination_is_refused_and_named_without_the_secret(change: d
         ("TOCSIN_LOCAL", SECRET, "valid boolean"),
         ("TOCSIN_MIRROR_STOP_SECONDS", "nan", "less than or equal to 30"),
         ("TOCSIN_ADMIN_KEY", f"{SECRET}\n", "white space"),
+        ("TOCSIN_KAFKA_POLL_SECONDS", "51", "less than or equal to 50"),
+        ("TOCSIN_BIGBEN_OPEN", SECRET, "valid boolean"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_by_the_name_it_has_in_the_environment_without_the_value(
@@ -101,7 +107,7 @@ def test_a_value_that_cannot_be_is_refused_by_the_name_it_has_in_the_environment
     for setting, given in {"TocsinStorage": REAL, "TOCSIN_ADMIN_KEY": "a" * 32, "TOCSIN_SIGNING_KEY": "s" * 32, name: value}.items():
         monkeypatch.setenv(setting, given)
     with pytest.raises(UnsafeSettings) as caught:
-        Settings()
+        check_settings(PARTS, Settings())
     assert name in str(caught.value) and why in str(caught.value)
     assert SECRET not in str(caught.value) and (caught.value.__context__ is None or caught.value.__suppress_context__)
 
@@ -153,7 +159,9 @@ def test_the_apps_own_accounts_are_named_from_its_settings(given: dict[str, str]
     ],
 )
 def test_a_safe_combination_is_taken(given: dict[str, Any]) -> None:
-    assert Settings(**given).master_key
+    found = Settings(**given)
+    check_settings(PARTS, found)
+    assert found.master_key
 
 
 def test_plain_http_is_for_the_emulator_unless_the_operator_says_so() -> None:
@@ -162,11 +170,22 @@ def test_plain_http_is_for_the_emulator_unless_the_operator_says_so() -> None:
     assert Settings(**SAFE, egress_plain=True).plain_http  # type: ignore[arg-type]
 
 
+def test_a_part_reads_its_settings_from_where_the_app_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_KAFKA_POLL_SECONDS", "7")
+    of_the_environment, given = Settings(storage=EMULATOR), GivenSettings(storage=EMULATOR)  # type: ignore[arg-type]
+    assert of_the_environment.of(KafkaSettings).kafka_poll_seconds == 7.0
+    assert given.of(KafkaSettings).kafka_poll_seconds == 25.0
+    for kind in (Settings, GivenSettings):
+        assert kind(storage=EMULATOR, kafka_poll_seconds=3).of(KafkaSettings).kafka_poll_seconds == 3.0  # type: ignore[call-arg]
+
+
 def test_a_setting_that_is_empty_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for field in Settings.model_fields:
-        monkeypatch.setenv(env_name(field), "")
+    for kind in SETTINGS:
+        for field in kind.model_fields:
+            monkeypatch.setenv(env_name(field, kind), "")
     monkeypatch.setenv("TocsinStorage", EMULATOR)
     found = Settings()
+    check_settings(PARTS, found)
     assert found.admin_key is None and found.mirror_table_uri is None and not found.mirrored and found.owners == 64
 
 
@@ -177,7 +196,7 @@ def test_the_environment_is_read_by_the_class_and_where_triggers_are_registered(
     # The second reads no setting, but the platform's names of the instance; the third hands its environment on to git; the last reads
     # variables that a setting names.
     assert readers == {
-        "function_app.py": {"KAFKA_SOURCES", "MIRROR", "f'{MIRROR}__queueServiceUri'"},
+        "function_app.py": {"MIRROR", "f'{MIRROR}__queueServiceUri'"},
         "shared/core/process_identity.py": set(),
         "shared/core/version.py": set(),
         "shared/delivery/client_certificates/sources.py": {"name"},
@@ -191,7 +210,7 @@ def test_the_page_of_settings_is_up_to_date() -> None:
 
 
 def test_every_setting_is_explained() -> None:
-    for name, info in Settings.model_fields.items():
+    for name, info in [each for kind in SETTINGS for each in kind.model_fields.items()]:
         assert (info.description or "").endswith((".", ")")) or "`" in (info.description or ""), name
     assert "| `TOCSIN_FIRE_BYTES` | `67108864` | ≥ 1,048,576 |" in settings_page.page()
     assert SECRET not in settings_page.page()

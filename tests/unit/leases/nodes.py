@@ -79,7 +79,7 @@ class World:
         planning = Planning(self.runner)
         self.control = ManualControls(self.runner, planning, self.clock)
         self.pressure = PressureGauge(self.clock.monotonic)
-        self.watch = FleetWatch(self.tables, self.runner, planning, self.clock, self.channel, pressure=self.pressure)
+        self.watch = FleetWatch(self.runner, planning, self.channel, pressure=self.pressure)
 
     async def open(self) -> World:
         await self.tables.ensure(ALL_TABLES)

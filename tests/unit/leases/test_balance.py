@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shared.leases.balance import START, fair_mean, is_uneven
 from shared.leases.loads import FleetLoads
-from shared.leases.planner import Member, PartitionPlan, plan
+from shared.leases.planner import FleetToPlan, Member, PartitionPlan, plan
 from shared.leases.rows import ActiveIntents
 
 NAMES = [f"s{number}" for number in range(5)]
@@ -28,7 +28,7 @@ def loads(weights: dict[int, float], owners: dict[int, str]) -> dict[str, float]
 
 def decide(weights: dict[int, float], owners: dict[int, str], *, budget: int = 1000, most: int = 1000, **more: object) -> PartitionPlan:
     known = FleetLoads(weights, budget=budget, **more)
-    return plan(len(weights), owners, [Member(name) for name in NAMES], FREE, most=most, budget=1000, loads=known)
+    return plan(FleetToPlan(len(weights), owners, [Member(name) for name in NAMES], FREE, loads=known), most=most, budget=1000)
 
 
 def lowest_bound(weights: dict[int, float], most: int) -> float:

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shared.leases import planner
-from shared.leases.planner import Member, PartitionPlan, plan
+from shared.leases.planner import FleetToPlan, Member, PartitionPlan, plan
 from shared.leases.rows import ActiveIntents
 
 NAMES = [f"s{number}" for number in range(6)]
@@ -21,7 +21,7 @@ FREE = ActiveIntents()
 def decide(
     partitions: int, owners: dict[int, str], members: list[Member], intents: ActiveIntents = FREE, *, most: int = 1000, budget: int = 1000
 ) -> PartitionPlan:
-    return plan(partitions, owners, members, intents, most=most, budget=budget)
+    return plan(FleetToPlan(partitions, owners, members, intents), most=most, budget=budget)
 
 
 def members(*names: str) -> list[Member]:
@@ -254,9 +254,9 @@ def test_capacity_bounds_a_server_and_the_others_take_the_rest() -> None:
 
 def test_a_bump_reloads_a_partition_once() -> None:
     intents = ActiveIntents(bumps=((0, 7),))
-    again = plan(1, {0: "s0"}, members("s0"), intents, most=1, budget=1, epochs={0: 7})
+    again = plan(FleetToPlan(1, {0: "s0"}, members("s0"), intents, epochs={0: 7}), most=1, budget=1)
     assert [(move.partition, move.reason) for move in again.moves] == [(0, "bump")]
-    assert plan(1, {0: "s0"}, members("s0"), intents, most=1, budget=1, epochs={0: 8}).moves == ()
+    assert plan(FleetToPlan(1, {0: "s0"}, members("s0"), intents, epochs={0: 8}), most=1, budget=1).moves == ()
 
 
 def test_an_offline_partition_is_taken_from_its_owner() -> None:

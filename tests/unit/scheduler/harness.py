@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, cast
 
 from shared.app.application import Application
-from shared.app.routes import build_routes
 from shared.core.clock import Clock, Millis, SettableClock
 from shared.core.ids import SeededIds
 from shared.core.process_identity import ProcessIdentity
@@ -19,6 +18,7 @@ from shared.core.settings import Settings
 from shared.delivery.channels.fake import FakeReceiver
 from shared.delivery.channels.model import CHANNEL_TYPES
 from shared.delivery.channels.ports import Sender
+from shared.extras.parts import PARTS, build_routes
 from shared.scheduler.keys import Address
 from shared.storage import Storage, memory_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
@@ -107,7 +107,13 @@ class World:
         senders = cast(Mapping[str, Sender], dict.fromkeys(CHANNEL_TYPES, self.receiver))
         self._opened += 1
         self.app = await Application.open(
-            self.settings, clock=self.clock, ids=SeededIds(6 + self._opened), storage=self.storage, senders=senders, process=self.process
+            self.settings,
+            parts=PARTS,
+            clock=self.clock,
+            ids=SeededIds(6 + self._opened),
+            storage=self.storage,
+            senders=senders,
+            process=self.process,
         )
         return self
 

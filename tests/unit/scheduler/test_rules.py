@@ -195,12 +195,12 @@ def test_silence_that_lets_others_in_outlasts_the_validity_of_a_beat() -> None:
     st.integers(0, 40),
 )
 def test_sweep_sends_once_and_then_looks_after_the_owner_now_and_then(state: str, wake: int, resent: int, rounds: int) -> None:
-    todo = rules.dispatch_decision(state, wake, resent, NOW, rounds)
+    todo = rules.dispatch_decision(rules.MessageState(state, wake, resent, rounds), NOW)
     if wake > NOW + timings.DISPATCH_AHEAD:
         assert todo.do == "nothing"
     elif state != "sent":
         assert (todo.do, todo.at) == ("send", wake - timings.WAKE_EARLY)
-        many = rules.dispatch_decision(state, wake, resent, NOW, rounds, events=990)
+        many = rules.dispatch_decision(rules.MessageState(state, wake, resent, rounds), NOW, events=990)
         assert many.at == wake - timings.WAKE_EARLIEST
     else:
         quiet = min(NOW - wake, NOW - resent)

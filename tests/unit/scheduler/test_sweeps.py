@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.app.timers import SweepFailed, Timers
+from shared.app.timers import Jobs, SweepFailed, Timers
 from shared.core.clock import Millis, SettableClock
 from shared.delivery.channels.ports import Verdict
 from shared.engine.stored_forms import STORED_FORMS, TICK_FORMS
@@ -251,7 +251,7 @@ async def timers(**jobs: Any) -> tuple[Timers, MemoryTables, SettableClock]:
     clock = SettableClock(START)
     tables = MemoryTables(clock)
     await tables.ensure((SWEEPS,))
-    return Timers(Storage(tables, MemoryQueues(clock)), clock, {"scan": list(jobs.items())}), tables, clock
+    return Timers(Storage(tables, MemoryQueues(clock)), clock, Jobs({"scan": list(jobs.items())})), tables, clock
 
 
 async def counted(now: Millis) -> Counter[str]:

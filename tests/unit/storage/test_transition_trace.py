@@ -10,8 +10,8 @@ import pytest
 
 from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown
+from shared.extras.verification.lines import parse_line
 from shared.leases.node.keeper import LeaseKeeper
-from shared.ops.verification.lines import parse_line
 from shared.storage.blocking import MemoryBlockingTables
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, FLEETS, IDS

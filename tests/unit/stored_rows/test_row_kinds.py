@@ -88,7 +88,7 @@ ELSEWHERE: Final = {
     "tick": {"at", "failed", "forms"},
 }
 """Properties that neither a case nor one of the histories below stores."""
-SAME: Final = {"last turn of an ended fleet": "turn"}
+SAME: Final = {"tick of Kafka sources": "tick", "last turn of an ended fleet": "turn"}
 """Kinds whose rows are copies of another kind's, which the cases have."""
 
 type StoredProps = dict[str, set[str]]

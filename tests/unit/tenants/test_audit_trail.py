@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from shared.app.routes import build_routes
 from shared.core.errors import Unavailable
+from shared.extras.parts import build_routes
 from shared.storage.names import TENANTS
 from shared.storage.ports import Insert, Merge, Op
 from shared.web.audited import Change, differences

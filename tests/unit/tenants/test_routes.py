@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shared.app.routes import build_routes
 from shared.core.errors import Problem, Unavailable
 from shared.delivery.channels.model import KafkaChannel
+from shared.extras.parts import build_routes
 from shared.web.auth import authorize
 from shared.web.callers import KeyRecord
 from shared.web.etag import etag_of

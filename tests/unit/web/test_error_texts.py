@@ -11,10 +11,10 @@ import orjson
 import pytest
 from pydantic import TypeAdapter
 
-from shared.app.routes import build_routes
 from shared.core.durations import parse_duration
 from shared.core.errors import Problem
 from shared.delivery.channels.model import CHANNEL_TYPES
+from shared.extras.parts import build_routes
 from shared.web.fields.error_texts import fault_text
 from shared.web.parsing import parse_json, parse_query
 

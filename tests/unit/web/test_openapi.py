@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.app.routes import build_routes
+from shared.extras.parts import build_routes
 from shared.web import openapi
 
 from .conftest import World, make_routes

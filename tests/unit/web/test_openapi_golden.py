@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from devhost.openapi_document import DOCUMENT, build, text
-from shared.app.routes import build_routes
+from shared.extras.parts import build_routes
 
 REFRESH = "docs/reference/openapi.json is out of date: run `make openapi`, or `python -m devhost.openapi_document`"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.app.routes import build_routes
+from shared.extras.parts import build_routes
 from shared.web.routes import Route
 from tests.unit.scheduler.harness import World
 

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ....core import backoff
@@ -25,9 +25,8 @@ from ..effects import SendResult, WriteLog
 from ..imds.client import Machine
 from ..journal import ReportBacklog
 from ..model import NodeState
-from ..observability.context import LogContext
-from ..observability.figures import AgentFigures
 from ..observations import AppUnreachable, Observation
+from ..process import AgentProcess
 from ..timings import APP_ANSWER, FAR_RETRY, FIRST_REPORT, NEAR_RETRY, PROBE_READY, USUAL_REPORT
 from .messages import ReportReceipt, body_of, distinct_changes, is_reported, near, read_answer, step_of
 
@@ -67,8 +66,16 @@ class AppClient:
         return self._ask("POST", f"{self._root}/{path}{self._query}", headers=self._headers, body=data, timeout=APP_ANSWER, tls=self._tls)
 
 
+class ReportSubject(NamedTuple):
+    """The node that reports are about. lead: the longest lead of the node's own file; 0 if it sets none."""
+
+    node: str
+    machine: Machine
+    lead: Millis = 0
+
+
 class Reporter:
-    """Sends reports and results on its own thread. observe: gives an observation to the agent. wall, steady, chance: clocks and jitter.
+    """Sends reports and results on its own thread. observe: gives an observation to the agent.
 
     Changes go through the file of waiting reports even while the app answers, so that a crash loses none.
     """
@@ -78,22 +85,14 @@ class Reporter:
         app_client: AppClient,
         backlog: ReportBacklog,
         observe: Callable[[Observation], None],
-        figures: AgentFigures,
-        *,
-        node: str,
-        machine: Machine,
-        wall: Callable[[], Millis],
-        steady: Callable[[], float],
-        chance: Callable[[], float],
-        context: LogContext | None = None,
+        subject: ReportSubject,
+        process: AgentProcess,
         prober: CallerProber | None = None,
-        lead: Millis = 0,
     ) -> None:
-        """lead: the longest lead of the node's own file; 0 if it sets none."""
-        self._context = LogContext(node) if context is None else context
-        self._app_client, self._backlog, self._observe, self._figures = app_client, backlog, observe, figures
-        self._node, self._machine, self._steady, self._chance, self._prober = node, machine, steady, chance, prober
-        self._wall = wall
+        self._app_client, self._backlog, self._observe, self._prober = app_client, backlog, observe, prober
+        self._node, self._machine, lead = subject
+        self._figures, self._context, self._wall, self._steady, self._chance = process
+        wall, steady, chance = self._wall, self._steady, self._chance
         self._own_lead = {"lead_ms": lead} if lead else {}
         self._seq, self._leap, self._failures = wall(), LEAP, 0
         self._steps: deque[dict[str, Any]] = deque(maxlen=MAX_STEPS)

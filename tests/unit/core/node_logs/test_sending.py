@@ -15,7 +15,7 @@ import pytest
 from shared.core.http_exchange import HttpReply, TransportFailure
 from shared.core.node_logs import otlp
 from shared.core.node_logs.datagrams import DatagramHandler, journald_datagram
-from shared.core.node_logs.otlp import OtlpHandler, judge
+from shared.core.node_logs.otlp import Collector, OtlpHandler, SendWaits, SentLines, judge
 from shared.core.node_logs.outputs import LogOutputs, export_logs
 
 from .collector import JsonCollector
@@ -35,7 +35,7 @@ def logger() -> Iterator[logging.Logger]:
 
 
 def handler_of(ask: Callable[..., Any], **more: Any) -> OtlpHandler:
-    return OtlpHandler("http://collector", {}, {}, {"node": "n1"}, ask=ask, linger=0.0, first_pause=0.0, **more)
+    return OtlpHandler(Collector("http://collector", {}, {}), SentLines({"node": "n1"}), ask=ask, waits=SendWaits(0.0, 0.0), **more)
 
 
 def record(text: str) -> logging.LogRecord:
@@ -75,7 +75,7 @@ def test_lines_arrive_at_a_collector_with_node_fleet_and_event_and_without_secre
 def test_a_batch_that_is_not_accepted_now_is_sent_again_and_nothing_is_lost(logger: logging.Logger) -> None:
     with JsonCollector() as collector:
         collector.answers = [503, 429]
-        handler = OtlpHandler(f"{collector.url}/v1/logs", {}, {}, {}, linger=0.0, first_pause=0.0)
+        handler = OtlpHandler(Collector(f"{collector.url}/v1/logs", {}, {}), SentLines({}), waits=SendWaits(0.0, 0.0))
         logger.addHandler(handler)
         logger.info("one")
         collector.wait_for(lambda: any(line["text"] == "one" for line in collector.lines))
@@ -89,7 +89,7 @@ def test_a_batch_that_is_not_accepted_now_is_sent_again_and_nothing_is_lost(logg
 def test_a_batch_that_is_refused_for_good_stops_no_later_one(logger: logging.Logger) -> None:
     with JsonCollector() as collector:
         collector.answers = [400]
-        handler = OtlpHandler(f"{collector.url}/v1/logs", {}, {}, {}, linger=0.0, first_pause=0.0)
+        handler = OtlpHandler(Collector(f"{collector.url}/v1/logs", {}, {}), SentLines({}), waits=SendWaits(0.0, 0.0))
         handler.emit(record("bad"))
         collector.wait_for(lambda: collector.requests)
         handler.emit(record("good"))
@@ -163,7 +163,9 @@ def test_pauses_grow_with_jitter_and_follow_the_collector() -> None:
             pauses.append(seconds)
 
     answers = [TransportFailure("away")] * 8 + [HttpReply(503, b"", {"retry-after": "120"}), HttpReply(200, b"")]
-    handler = Hasty("http://collector", {}, {}, {}, ask=lambda *_, **__: answers.pop(0), linger=0.0, chance=lambda: 1.0)
+    handler = Hasty(
+        Collector("http://collector", {}, {}), SentLines({}), ask=lambda *_, **__: answers.pop(0), chance=lambda: 1.0, waits=SendWaits(0.0)
+    )
     handler.emit(record("one"))
     handler.close(60)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 120] and +handler.counts == {"sent": 1}

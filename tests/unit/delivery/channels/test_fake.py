@@ -10,6 +10,7 @@ from shared.core.clock import SettableClock
 from shared.delivery import channels
 from shared.delivery.channels.fake import FakeReceiver
 from shared.delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
+from shared.extras.parts import SENDERS
 from shared.storage.memory import MemoryQueues
 
 from .conftest import NOW, http_target, make_delivery, make_settings
@@ -66,7 +67,7 @@ def test_an_empty_script_is_an_error() -> None:
 
 async def test_all_channel_types_open_and_close() -> None:
     clock = SettableClock(NOW)
-    senders = channels.open_senders(make_settings("localhost"), MemoryQueues(clock), clock)
+    senders = channels.open_senders(make_settings("localhost"), MemoryQueues(clock), clock, SENDERS)
     assert len({id(senders[name]) for name in ("http", "fleet", "queue", "eventgrid", "kafka", "servicebus")}) == 6
     await channels.close_senders(senders)
 

@@ -43,7 +43,7 @@ async def test_a_message_names_the_age_and_the_version_of_the_process_that_sends
     clock = SettableClock(NOW)
     queues = MemoryQueues(clock)
     await queues.ensure(["orders"])
-    senders = open_senders(make_settings(), queues, clock)
+    senders = open_senders(make_settings(), queues, clock, {})
     await clock.advance(4.2)
     await senders["queue"].send(to_queue(), make_delivery())
     [message] = await queues.receive("orders")

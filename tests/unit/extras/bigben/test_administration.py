@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.app.routes import build_routes
+from shared.extras.parts import build_routes
 from tests.unit.scheduler.harness import World
 
 PAGE = Path(__file__).parents[4] / "docs/reference/bigben.md"

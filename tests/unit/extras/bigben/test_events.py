@@ -243,17 +243,17 @@ async def test_upsert_that_is_carried_out_after_a_later_one_changes_nothing(
     """As when storage stalls and its client gives up and sends another one."""
     if later != "first":
         await schedule(world, request(world, 600, payload="P0"))
-    generation = world.app.bigben.events._generation
+    generation = world.app.part("bigben").events._generation
 
     async def stalled(tenant: str, bigben_id: str) -> int:
-        monkeypatch.setattr(world.app.bigben.events, "_generation", generation)
+        monkeypatch.setattr(world.app.part("bigben").events, "_generation", generation)
         gone = {"id": "id123", "tenant": "demo", "mode": "REMOVE"}
         new = gone if later == "removed" else request(world, 500, payload="NEW")
         assert (await other.call("POST", f"{BASE}/schedule", [new])).json()[0]["eventStatus"] in ("ACCEPTED", "UPDATED", "DELETED")
         return await generation(tenant, bigben_id)
 
     other = LocalClient(ROUTES, world.get_app, key=DEMO)
-    monkeypatch.setattr(world.app.bigben.events, "_generation", stalled)
+    monkeypatch.setattr(world.app.part("bigben").events, "_generation", stalled)
     [reply] = await schedule(world, request(world, 400, payload="OLD"))
     assert (reply["eventStatus"], reply["error"]["code"]) == ("ERROR", 409)
     await world.run(700)

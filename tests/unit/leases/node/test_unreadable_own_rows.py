@@ -129,7 +129,7 @@ async def test_a_fleet_with_rows_that_cannot_be_read_ends_once_its_servers_have(
         return None
 
     key, a, b = await pair(world)
-    fleets = FleetDirectory(world.tables, world.runner, world.clock, tenant)
+    fleets = FleetDirectory(world.runner, tenant)
     for node in (a, b):
         await world.drive(membership.leave(node.session))
     await edit(world, key, server_key("a")), await edit(world, key, partition_key(3))

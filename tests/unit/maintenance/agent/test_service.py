@@ -21,7 +21,7 @@ from shared.core.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.app.reporter import AppClient
 from shared.maintenance.agent.config.config import AppSettings, Config, load
 from shared.maintenance.agent.effects import Approve, RunHook
-from shared.maintenance.agent.executor import ThreadedExecutor, asked_pause
+from shared.maintenance.agent.executor import NodeHooks, Polls, ThreadedExecutor, asked_pause
 from shared.maintenance.agent.hooks.runner import Hook, HookResult
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.identity import NodeSettings, disown, identify
@@ -29,10 +29,12 @@ from shared.maintenance.agent.journal import MARK, STATE, DiskFolder, Journal, R
 from shared.maintenance.agent.loop import interpret_approval, interpret_poll
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState
 from shared.maintenance.agent.model import ScheduledEvent as ScheduledEvent
+from shared.maintenance.agent.observability.context import LogContext
 from shared.maintenance.agent.observability.figures import AgentFigures
 from shared.maintenance.agent.observability.service_manager import ServiceManager
 from shared.maintenance.agent.observations import ApprovalPosted, DocumentRead, HookEnded, Observation, PollFailed
-from shared.maintenance.agent.service import Agent, CannotStart
+from shared.maintenance.agent.process import AgentProcess
+from shared.maintenance.agent.service import Agent, CannotStart, Replaced
 from tests.unit.maintenance.agent.cuttable_disk import CuttableDisk
 
 BUSY = 60.0
@@ -119,9 +121,9 @@ class Running:
         self.folder = folder
         self._agents: list[tuple[Agent, threading.Thread]] = []
 
-    def start(self, config: Config | None = None, **more: Any) -> Agent:
+    def start(self, config: Config | None = None, manager: ServiceManager | None = None, **replaced: Any) -> Agent:
         config = config if config is not None else configured(self.folder)
-        agent = Agent(config, **{"imds": Service(), "runner": Hooks(), "boot_id": "boot-1", **more})
+        agent = Agent(config, manager=manager, replaced=Replaced(**{"imds": Service(), "runner": Hooks(), "boot_id": "boot-1", **replaced}))
         thread = threading.Thread(target=agent.run)
         thread.start()
         self._agents.append((agent, thread))
@@ -293,10 +295,10 @@ def test_dry_run_says_what_it_would_do_and_does_nothing(running: Running, caplog
 def test_once_does_what_one_look_asks_for_and_ends(tmp_path: Path) -> None:
     service, hooks = Service(), Hooks()
     service.list(event(EventId="A"), event(EventId="B", EventSource="User"))
-    assert Agent(configured(tmp_path), once=True, imds=service, runner=hooks).run()
+    assert Agent(configured(tmp_path), once=True, replaced=Replaced(imds=service, runner=hooks)).run()
     assert sorted(service.approved) == ["A", "B"] and hooks.ran == ["prepare"] * len(hooks.ran)
     service.list()
-    assert Agent(configured(tmp_path), once=True, imds=service, runner=hooks).run()
+    assert Agent(configured(tmp_path), once=True, replaced=Replaced(imds=service, runner=hooks)).run()
     assert hooks.ran[-1] == "restore"
 
 
@@ -309,30 +311,30 @@ def test_once_hears_the_fleet_before_it_approves_what_its_own_rules_would(tmp_pa
     service.list(event(EventSource="User"))
     alone = configured(tmp_path)
     config = replace(alone, app=app, settings=replace(alone.settings, central=True, fleet="db", patience=600.0))
-    assert Agent(config, once=True, imds=service, runner=hooks, client=client).run()
+    assert Agent(config, once=True, replaced=Replaced(imds=service, runner=hooks, client=client)).run()
     assert hooks.ran[:1] == ["prepare"]
 
 
 def test_once_without_a_document_says_so(tmp_path: Path) -> None:
     service = Service()
     service.silent = True
-    assert not Agent(configured(tmp_path), once=True, imds=service, runner=Hooks()).run()
+    assert not Agent(configured(tmp_path), once=True, replaced=Replaced(imds=service, runner=Hooks())).run()
     nobody = tmp_path / "nobody"
     nobody.mkdir()
-    assert not Agent(configured(nobody), once=True, imds=Service(TransportFailure("refused")), runner=Hooks()).run()
+    assert not Agent(configured(nobody), once=True, replaced=Replaced(imds=Service(TransportFailure("refused")), runner=Hooks())).run()
 
 
 def test_second_agent_on_one_folder_is_refused(running: Running) -> None:
     agent = running.start()
     until(lambda: agent.health().reasons == (), "ready")
     with pytest.raises(CannotStart, match="another agent already uses"):
-        Agent(configured(running.folder), imds=Service(), runner=Hooks()).run()
+        Agent(configured(running.folder), replaced=Replaced(imds=Service(), runner=Hooks())).run()
 
 
 def test_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
     with pytest.raises(CannotStart, match=r"state cannot be used: .* `state`"):
-        Agent(configured(tmp_path), imds=Service(), runner=Hooks()).run()
+        Agent(configured(tmp_path), replaced=Replaced(imds=Service(), runner=Hooks())).run()
 
 
 # -- who this machine is
@@ -404,9 +406,8 @@ def test_what_came_of_an_approval(answer: HttpReply | TransportFailure, outcome:
 
 def worker(imds: Service, heard: list[Observation], runner: Hooks | None = None) -> ThreadedExecutor:
     hooks = {"prepare": Hook(("true",), deadline=60)}
-    return ThreadedExecutor(
-        imds, hooks, runner, None, heard.append, AgentFigures(), identity={}, state=Path("/s"), poll=1, wall=lambda: 0, steady=lambda: 0.0
-    )  # type: ignore[arg-type]
+    process = AgentProcess(AgentFigures(), LogContext(), lambda: 0, lambda: 0.0, lambda: 0.0)
+    return ThreadedExecutor(Polls(imds, 1), NodeHooks(hooks, runner, {}, Path("/s")), None, heard.append, process)  # type: ignore[arg-type]
 
 
 def test_clock_that_differs_from_the_metadata_services_is_warned_about(running: Running, caplog: pytest.LogCaptureFixture) -> None:

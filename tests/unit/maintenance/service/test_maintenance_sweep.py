@@ -21,6 +21,7 @@ from shared.leases.service.planning import Planning
 from shared.maintenance.model import AgentReportIn
 from shared.maintenance.rows import INDEX, event_key
 from shared.maintenance.service.store import MaintenanceStore
+from shared.maintenance.service.sweep import Told
 from shared.maintenance.service.wiring import Maintenance
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, FLEETS, MAINTENANCE
@@ -59,7 +60,7 @@ class SweptFleet:
         self.pace = RowPace(self.clock)
         self.notices = list[str]()
         self.at_notice: Any = None
-        maintenance = Maintenance(self.tables, self.clock, self.drain, self.publish, self.unused, pace=self.pace)
+        maintenance = Maintenance(self.tables, self.clock, self.drain, Told(self.publish, self.unused), pace=self.pace)
         self.service, self.sweep, self.store = maintenance.service, maintenance.watch, MaintenanceStore(self.tables, self.clock.now)
         self.seq = 0
 

@@ -170,8 +170,8 @@ def test_young_process_asks_for_a_shard_a_few_times_and_for_a_doubtful_one_once(
     ended: bool, rounds: int, since_wake: int, since_resent: int, asks: bool
 ) -> None:
     now = 2_000_000_000
-    assert rules.may_recover("sent", now - since_wake, now - since_resent, now, rounds, ended=ended) is asks
-    assert not rules.may_recover("resting", now - since_wake, now - since_resent, now, rounds, ended=ended)
+    assert rules.may_recover(rules.MessageState("sent", now - since_wake, now - since_resent, rounds), now, ended=ended) is asks
+    assert not rules.may_recover(rules.MessageState("resting", now - since_wake, now - since_resent, rounds), now, ended=ended)
 
 
 async def test_processes_that_start_together_send_one_message_for_a_shard_in_a_long_queue(world: World, machine: Machine) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from shared.delivery.channels.ports import Verdict
+from shared.extras.bigben.uses import use_row
+from shared.extras.parts import BIGBEN
 from shared.scheduler.keys import GATE, Address, event_row, shard_key
 from shared.scheduler.protocol import changing, ingest, mirroring
 from shared.scheduler.protocol.mirroring import SECOND, Way
@@ -304,12 +306,12 @@ async def test_account_that_hangs_makes_few_calls_to_the_other_wait(pair: PairWo
 
 async def test_which_use_of_an_id_is_the_present_one_is_known_to_both(pair: PairWorld) -> None:
     runner = pair.app.scheduler.runner
-    pk, rk = mirroring.id_partition("demo", "job"), mirroring.use_row_key("job")
+    pk, rk = use_row("demo", "job")
     await pair.first.write(IDS, pk, (mirroring.Insert(rk, {"generation": 1}),))
     await mirrored(pair, id="job~1", delay="PT5S")
     assert pair.second._tables[IDS][pk].rows[rk].props["generation"] == 1
     await pair.first.write(IDS, pk, (Merge(rk, {"generation": 12}, ANY),))
-    assert await pair.do(runner.run(mirroring.mirror_id("demo", "job~12", WAY)))
+    assert await pair.do(runner.run(mirroring.mirror_id("demo", "job~12", WAY, BIGBEN.beside_ids)))
     assert pair.second._tables[IDS][pk].rows[rk].props["generation"] == 12
     await pair.first.write(IDS, pk, (Merge(rk, {"generation": 1}, ANY),))
     await pair.run(30)

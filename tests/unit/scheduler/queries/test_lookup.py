@@ -86,7 +86,7 @@ async def build(given: list[Shard], page_rows: int | None, *, state_rows: bool =
         return []
 
     rows = CompleteRows(complete, none)
-    return EventLookup(AsyncRunner(tables, clock), tables, clock, QueuedIds("master"), rows), ids
+    return EventLookup(AsyncRunner(tables, clock), tables, QueuedIds("master"), rows), ids
 
 
 async def walk(found: EventLookup, tenant: str, chosen: EventFilter, limit: int) -> list[str]:

@@ -35,7 +35,7 @@ class Index:
     def __init__(self) -> None:
         self.clock = SettableClock(START)
         self.tables, self.queues = MemoryTables(self.clock), MemoryQueues(self.clock)
-        self.sweeps = Sweeps(AsyncRunner(self.tables, self.clock, queues=self.queues), self.tables, self.clock, 100)
+        self.sweeps = Sweeps(AsyncRunner(self.tables, self.clock, queues=self.queues), 100)
         self.plan = Plan()
         self.wakes: list[Millis] = []
 

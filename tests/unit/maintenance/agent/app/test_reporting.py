@@ -12,15 +12,17 @@ import pytest
 
 from shared.core.clock import to_text
 from shared.core.http_exchange import HttpReply, TransportFailure
-from shared.maintenance.agent.app.reporter import MAX_STEPS, STEPS_OF_REPORT, AppClient, Reporter
+from shared.maintenance.agent.app.reporter import MAX_STEPS, STEPS_OF_REPORT, AppClient, Reporter, ReportSubject
 from shared.maintenance.agent.caller_probe import CallerProber, ProbeConsent
 from shared.maintenance.agent.config.config import AppSettings
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.effects import SendResult, WriteLog
 from shared.maintenance.agent.journal import DiskFolder, ReportBacklog
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState
+from shared.maintenance.agent.observability.context import LogContext
 from shared.maintenance.agent.observability.figures import AgentFigures
 from shared.maintenance.agent.observations import AppAnswer, AppUnreachable, Observation
+from shared.maintenance.agent.process import AgentProcess
 from tests.logs import actions
 from tests.texts import assert_text
 from tests.unit.maintenance.agent.app.states import MACHINE, answer, event, state
@@ -63,14 +65,9 @@ class ReporterFixture:
             client,
             self.backlog,
             self.observed.append,
-            self.figures,
-            node="n1",
-            machine=MACHINE,
-            wall=lambda: wall,
-            steady=lambda: self.time,
-            chance=lambda: 1.0,
-            prober=CallerProber(ProbeConsent(frozenset({"db.example"})), run="r", steady=lambda: self.time) if probing else None,
-            lead=lead,
+            ReportSubject("n1", MACHINE, lead),
+            AgentProcess(self.figures, LogContext("n1"), lambda: wall, lambda: self.time, lambda: 1.0),
+            CallerProber(ProbeConsent(frozenset({"db.example"})), run="r", steady=lambda: self.time) if probing else None,
         )
 
     def change(self, *states: NodeState) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pytest
 from shared.maintenance.agent.config.checking import list_doubts
 from shared.maintenance.agent.config.config import BadConfig, load
 from shared.maintenance.agent.config.file_trust import find_untrusted
-from shared.maintenance.agent.service import Agent, CannotStart
+from shared.maintenance.agent.service import Agent, CannotStart, Replaced
 from tests.texts import assert_text
 
 APP = '[app]\nurl = "https://app.example"\nfleet = "search"\nkey_file = "key"\n'
@@ -266,7 +266,7 @@ def test_a_state_folder_that_was_opened_since_the_file_was_read_is_refused(folde
     config = load(write(folder, more="[health]\nenabled = false\n"), {})
     (folder / "state").chmod(0o777)
     with pytest.raises(CannotStart, match="chmod go-w"):
-        Agent(config, once=True, boot_id="boot-1").run()
+        Agent(config, once=True, replaced=Replaced(boot_id="boot-1")).run()
 
 
 def test_a_new_state_folder_passes_whatever_the_umask(folder: Path) -> None:
@@ -274,7 +274,7 @@ def test_a_new_state_folder_passes_whatever_the_umask(folder: Path) -> None:
     path.write_text(f'state = "{folder}/new/state"\n[imds]\nurl = "http://127.0.0.1:9"\n[health]\nenabled = false\n')
     before = os.umask(0)
     try:
-        Agent(load(path, {}), once=True, boot_id="boot-1").run()
+        Agent(load(path, {}), once=True, replaced=Replaced(boot_id="boot-1")).run()
     finally:
         os.umask(before)
     assert (folder / "new" / "state" / "lock").stat().st_mode & 0o077 == 0

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from shared.checkpoints.rows import ReplicaRow, TurnRow
+from shared.extras.verification import leases, turns
+from shared.extras.verification.lines import TraceLine, TraceReading, parse_line, read_lines
+from shared.extras.verification.spool import LineNumbers, TraceSpool
+from shared.extras.verification.verify import TraceVerdict, verify, verify_spool
+from shared.extras.verification.watch import KEPT, KEPT_OPS, MOST_PARTITIONS, TraceWatch
 from shared.fleets.definition import fleet_of
 from shared.fleets.model import FleetIn
 from shared.leases.rows import Partition, Server
-from shared.ops.verification import leases, turns
-from shared.ops.verification.lines import TraceLine, TraceReading, parse_line, read_lines
-from shared.ops.verification.spool import LineNumbers, TraceSpool
-from shared.ops.verification.verify import TraceVerdict, verify, verify_spool
-from shared.ops.verification.watch import KEPT, KEPT_OPS, MOST_PARTITIONS, TraceWatch
 from shared.storage.transition_trace import MARK, SeenRow, traced_props
 from tests.texts import assert_text
 
@@ -206,7 +206,7 @@ def test_what_a_process_keeps_is_bounded_and_a_bad_line_does_no_harm() -> None:
 
 
 def test_large_transactions_of_many_partitions_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.ops.verification.watch.MOST_OPS", 1000)
+    monkeypatch.setattr("shared.extras.verification.watch.MOST_OPS", 1000)
     events = [["i", f"e{number:03}", {"state": "scheduled"}, "", "1"] for number in range(99)]
     made = [["i", "gate", gate(state="open", epoch=0), "", "1"], *events]
     watching = watch(*(line(1, *made, p=f"{number:04d}-x") for number in range(40)))
@@ -226,7 +226,7 @@ def test_a_shard_with_large_transactions_is_verified_in_small_parts(monkeypatch:
         found.append([each.number for each in lines])
         return whole(lines)
 
-    monkeypatch.setattr("shared.ops.verification.watch.verify", verified)
+    monkeypatch.setattr("shared.extras.verification.watch.verify", verified)
     changes = [
         [["m", f"e{number:03}", {"state": "firing", "epoch": 1}, str(each), f"{each}+"] for number in range(99)] for each in range(100)
     ]
