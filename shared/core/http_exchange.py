@@ -1,6 +1,6 @@
 """One HTTP exchange, bounded in time and size. It uses the standard library, so that the agent stays small.
 
-Proxy settings of the environment are ignored: IMDS is link-local, and the app is reached directly.
+Proxy settings of the environment are ignored: IMDS is link-local. A caller that wants a proxy names it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import Buffer, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 LARGEST = 8 * 1024 * 1024
@@ -33,6 +34,15 @@ class TransportFailure:
 
     reason: str
     timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HttpProxy:
+    """A proxy that opens tunnels to https addresses. authorization: its header `Proxy-Authorization`; '' for none."""
+
+    host: str
+    port: int
+    authorization: str = field(default="", repr=False)
 
 
 class _Watched(io.RawIOBase):
@@ -71,20 +81,32 @@ def exchange(
     timeout: float,
     largest: int = LARGEST,
     tls: ssl.SSLContext | None = None,
+    proxy: HttpProxy | None = None,
 ) -> HttpReply | TransportFailure:
-    """Send a request and read the whole answer within `timeout` seconds. Network errors and bad answers are returned, never raised."""
+    """Send a request and read the whole answer within `timeout` seconds. Network errors and bad answers are returned, never raised.
+
+    proxy: for https addresses only. It sees the address, and nothing that is sent.
+    """
     parts = urlsplit(url)
     end = time.monotonic() + timeout
     host, port = parts.hostname or "", parts.port
     if parts.scheme == "https":
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(host, port, timeout=timeout, context=tls)
+        first = (host, port) if proxy is None else (proxy.host, proxy.port)
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(*first, timeout=timeout, context=tls)
+        if proxy is not None:
+            connection.set_tunnel(host, port, {"Proxy-Authorization": proxy.authorization} if proxy.authorization else {})
     else:
         connection = http.client.HTTPConnection(host, port, timeout=timeout)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+    def answer_from(sock: socket.socket, *_: object, **about: Any) -> http.client.HTTPResponse:
+        return http.client.HTTPResponse(_Stream(sock, end), **about)  # type: ignore[arg-type]
+
+    # That of a proxy too is read until the deadline.
+    connection.response_class = answer_from  # type: ignore[assignment]
     try:
         connection.request(method, target, body=body, headers={**headers, "Connection": "close"})
-        sock: socket.socket = connection.sock
-        response = http.client.HTTPResponse(_Stream(sock, end), method=method)  # type: ignore[arg-type]
+        response = answer_from(connection.sock, method=method)
         response.begin()
         content = response.read(largest + 1)
         if len(content) > largest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from typing import Any
 
 from aiohttp import web
@@ -27,13 +28,13 @@ class FakeApp:
         self._runner: web.AppRunner | None = None
         self.port = 0
 
-    async def start(self) -> None:
+    async def start(self, tls: ssl.SSLContext | None = None) -> None:
         app = web.Application()
         app.router.add_post("/api/v1/fleets/search/maintenance/reports", self._report)
         app.router.add_post("/api/v1/fleets/search/maintenance/approvals/{id}/result", self._result)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=tls)
         await site.start()
         self.port = self._runner.addresses[0][1]
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from shared.core.clock import SystemClock, to_text
 from shared.extras.emulator import Emulator
+from tests.certificates import make_certificate
 
 from .agents import Agent, until
 from .conftest import MakeAgent
@@ -111,3 +115,58 @@ async def test_rehearsal_runs_the_hooks_and_is_never_posted(imds: Emulator, make
     agent = joined(make, app)
     await until(lambda: agent.did() == ["prepare", "restore", "verify"], "rehearsed", [agent])
     assert [line.kind for line in imds.history if line.kind in ("approved", "refused")] == []
+
+
+class Tunnels:
+    """A proxy that opens tunnels to one port of this machine, whatever is asked for. heads: the requests that it got."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.heads: list[str] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            await asyncio.gather(_pass_on(reader, back), _pass_on(there, writer))
+        finally:
+            writer.close()
+            back.close()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while part := await reader.read(65536):
+        writer.write(part)
+    writer.write_eof() if writer.can_write_eof() else None
+
+
+async def test_the_app_is_reached_through_the_proxy_of_the_environment_and_the_metadata_service_is_not(
+    imds: Emulator, make: MakeAgent, tmp_path: Path
+) -> None:
+    certificate = make_certificate(tmp_path, "app.example")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate)
+    app, agent = FakeApp(), make()
+    await app.start(tls)
+    proxy = Tunnels(app.port)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    (agent.folder / "key").write_text(KEY)
+    (agent.folder / "key").chmod(0o600)
+    agent.settings["app"] = {"url": "https://app.example", "fleet": "search", "key_file": "key", "patience_seconds": 60}
+    address = f"http://node:proxy-password@127.0.0.1:{port}"
+    environment = {"HTTPS_PROXY": address, "HTTP_PROXY": address, "http_proxy": address, "NO_PROXY": "", "SSL_CERT_FILE": str(certificate)}
+    try:
+        agent.start(environment=environment)
+        imds.do(update())
+        await imds.until(lambda world: imds.event("update").approved_at is not None)
+        assert "PREPARED" in app.phases()
+        assert {head.split("\r\n")[0] for head in proxy.heads} == {"CONNECT app.example:443 HTTP/1.1"}
+        assert all("Proxy-Authorization: Basic" in head and KEY not in head for head in proxy.heads)
+        assert agent.end() == 0
+        assert "proxy-password" not in str(agent.lines)
+    finally:
+        agent.close()
+        server.close()
+        await app.close()

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from shared.core.http_exchange import HttpReply, TransportFailure, exchange, root_of
+from shared.core.http_exchange import HttpProxy, HttpReply, TransportFailure, exchange, root_of
 from tests.unit.maintenance.agent.byte_server import Peer, Say, peer, saying
 
 
@@ -39,6 +39,28 @@ def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -
             monkeypatch.setenv(name, proxy.url)
         assert isinstance(answer := ask(it.url), HttpReply) and answer.body == b"direct"
     assert proxy.heard == []
+
+
+def ask_through(proxy: str, timeout: float = 60) -> HttpReply | TransportFailure:
+    via = HttpProxy("127.0.0.1", int(proxy.rpartition(":")[2]), "Basic dXNlcjpzZWNyZXQ=")
+    return exchange("GET", "https://app.example/path", headers={"Authorization": "Bearer key"}, timeout=timeout, proxy=via)
+
+
+def test_a_proxy_is_asked_for_a_tunnel_and_its_refusal_is_no_answer_of_the_peer() -> None:
+    with peer(saying(407, b"who are you?")) as proxy:
+        answer = ask_through(proxy.url)
+    assert isinstance(answer, TransportFailure) and "407" in answer.reason
+    [heard] = proxy.heard
+    assert heard.startswith(b"CONNECT app.example:443 HTTP/1.") and b"Proxy-Authorization: Basic dXNlcjpzZWNyZXQ=" in heard
+    assert b"Bearer" not in heard and "secret" not in repr(HttpProxy("proxy", 1, "Basic secret"))
+
+
+def test_a_proxy_that_drips_bytes_cannot_hold_the_agent_longer_than_the_time_out() -> None:
+    it: list[Peer] = []
+    with peer(dripping(it)) as dripper:
+        it.append(dripper)
+        answer = ask_through(dripper.url, timeout=0.3)
+    assert answer == TransportFailure("no answer within 0.3 s", timed_out=True)
 
 
 def test_peer_that_drips_bytes_cannot_hold_the_agent_longer_than_the_time_out() -> None:

@@ -20,7 +20,7 @@ from ....core.tls import client_tls
 from ....core.version import recorded_version
 from ..caller_probe import CallerProber
 from ..config.config import AppSettings
-from ..decisions.step import prepared_events
+from ..decisions.step import asked_events
 from ..effects import SendResult, WriteLog
 from ..imds.client import Machine
 from ..journal import ReportBacklog
@@ -58,12 +58,14 @@ class AppClient:
             "User-Agent": f"tocsin-agent/{recorded_version()}",
         }
         self._tls = client_tls() if app.url.startswith("https:") else None
+        self._proxy = app.proxy
         self._ask = ask
 
     def post(self, path: str, body: Mapping[str, Any]) -> HttpReply | TransportFailure:
         """POST to a path under `maintenance`."""
         data = json.dumps(body).encode()
-        return self._ask("POST", f"{self._root}/{path}{self._query}", headers=self._headers, body=data, timeout=APP_ANSWER, tls=self._tls)
+        url = f"{self._root}/{path}{self._query}"
+        return self._ask("POST", url, headers=self._headers, body=data, timeout=APP_ANSWER, tls=self._tls, proxy=self._proxy)
 
 
 class ReportSubject(NamedTuple):
@@ -192,16 +194,16 @@ class Reporter:
             # Steps wait on disk with a report of a change. The latest of several changes has them.
             self._backlog.add(body_of(state, self._node, self._machine) | (self._take_steps() if number == len(changes) else {}))
         if due or not self._failures:
-            self._deliver(prepared_events(changes[-1]) if changes else frozenset(), due)
+            self._deliver(asked_events(changes[-1]) if changes else frozenset(), due)
         self._figures.put("tocsin_agent_reports_waiting", len(self._backlog))
 
-    def _deliver(self, prepared: frozenset[str], due: bool) -> None:
+    def _deliver(self, asked: frozenset[str], due: bool) -> None:
         waited = len(self._backlog) > 0
         while waiting := self._backlog.first(BATCH):
             sent = 0
             for number, body in enumerate(waiting, 1):
-                # Only the newest report counts for PREPARED events: older ones may be outdated.
-                if not self._send_report(body, prepared if number == len(self._backlog) else frozenset()):
+                # Only the newest report asks to approve events: older ones may be outdated.
+                if not self._send_report(body, asked if number == len(self._backlog) else frozenset()):
                     break
                 sent = number
             self._backlog.delivered(sent)
@@ -213,12 +215,12 @@ class Reporter:
             due
             and not waited
             and state is not None
-            and not self._send_report(body_of(state, self._node, self._machine), prepared_events(state))
+            and not self._send_report(body_of(state, self._node, self._machine), asked_events(state))
         ):
             return
         self._deliver_results()
 
-    def _send_report(self, body: Mapping[str, Any], prepared: frozenset[str]) -> bool:
+    def _send_report(self, body: Mapping[str, Any], asked: frozenset[str]) -> bool:
         """Send one report. Returns false if the app is away. A report that is refused for good is dropped, because it would block all later
         ones."""
         probed = self._prober.report() if self._prober is not None else None
@@ -244,7 +246,7 @@ class Reporter:
         if answer.status == 200:
             # Events that had no room in the report were not sent.
             shown = frozenset(entry["event_id"] for entry in body["events"])
-            receipt = read_answer(answer.body, sent, prepared & shown)
+            receipt = read_answer(answer.body, sent, asked & shown)
             if isinstance(receipt, str):
                 return self._away(receipt, "refused")
             self._apply_receipt(receipt)

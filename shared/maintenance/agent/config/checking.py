@@ -8,7 +8,7 @@ from typing import Any
 
 from ..policy import ActionRule
 from ..timings import DEFAULT_DEADLINE
-from .config import Config
+from .config import AppSettings, Config
 from .file_trust import find_writable_search_path
 
 
@@ -19,7 +19,7 @@ def summary(config: Config) -> dict[str, Any]:
     rules = [_rule(_action(rule), rule.type, rule.source, rule.max_seconds, rule.resources) for rule in settings.rules]
     fleets = ["rules of the fleet: the stricter of two counts"] if app else []
     return {
-        "mode": f"reports to fleet {app.fleet} at {app.url}" if app else "alone, without an app",
+        "mode": f"reports to fleet {app.fleet} at {app.url}{_through(app)}" if app else "alone, without an app",
         "metadata service": f"{config.imds}, every {config.poll:g} s",
         "node": config.node.name or config.node.vm or "as the metadata service names it",
         "state": str(config.state),
@@ -51,6 +51,10 @@ def list_doubts(config: Config) -> list[str]:
     if not os.access(parent, os.W_OK):
         found.append(f"state: {parent} cannot be written to by this user")
     return found
+
+
+def _through(app: AppSettings) -> str:
+    return f" through the proxy {app.proxy.host}:{app.proxy.port}" if app.proxy is not None else ""
 
 
 def _lead(config: Config) -> str:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from ....core.errors import TocsinError
-from ....core.http_exchange import root_of
+from ....core.http_exchange import HttpProxy, root_of
 from ..caller_probe import ProbeConsent
 from ..hooks.recipes import RECIPES
 from ..hooks.runner import Hook
@@ -53,12 +54,13 @@ class BadConfig(TocsinError):
 
 @dataclass(frozen=True, slots=True)
 class AppSettings:
-    """The app that gets the reports. tenant: only for an admin key."""
+    """The app that gets the reports. tenant: only for an admin key. proxy: the way to it; None for none."""
 
     url: str
     fleet: str
     key: str = field(repr=False)
     tenant: str = ""
+    proxy: HttpProxy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +215,38 @@ def _app(top: Section, environment: Mapping[str, str], folder: Path) -> tuple[Ap
     if section.has("key"):
         section.add_fault("key", "the key must not be in this file; set key_file or TOCSIN_KEY")
     key = _key(section, environment, folder)
-    settings = AppSettings(url, fleet, key, section.text("tenant"))
+    settings = AppSettings(url, fleet, key, section.text("tenant"), _proxy(section, url, environment))
     require_central = section.flag("require_central", False)
     patience = section.number("patience_seconds", defaults.patience, 0, HOUR)
     section.close()
     return settings, require_central, patience
+
+
+def _proxy(section: Section, url: str, environment: Mapping[str, str]) -> HttpProxy | None:
+    """Return the proxy through which the app is reached: HTTPS_PROXY, unless NO_PROXY has the app's host. In lower case they go first."""
+    found = environment.get("https_proxy", environment.get("HTTPS_PROXY", ""))
+    excepted = environment.get("no_proxy", environment.get("NO_PROXY", ""))
+    parts = urlsplit(url)
+    if not found or parts.scheme != "https" or any(_covers(name, parts.netloc.lower()) for name in excepted.lower().split(",")):
+        return None
+    try:
+        where = urlsplit(found if "://" in found else f"http://{found}")
+        port = where.port if where.port is not None else 80
+    except ValueError:
+        where, port = urlsplit(""), 0
+    if where.scheme != "http" or not where.hostname or port == 0 or where.path not in ("", "/") or where.query or where.fragment:
+        # Without its value, which may hold a password.
+        section.add_fault("url", "HTTPS_PROXY is not the address of a proxy, such as http://proxy.example:3128")
+        return None
+    user = f"{unquote(where.username or '')}:{unquote(where.password or '')}".encode()
+    return HttpProxy(where.hostname, port, f"Basic {b64encode(user).decode()}" if where.username is not None else "")
+
+
+def _covers(name: str, host: str) -> bool:
+    """Return true if a name of NO_PROXY stands for a host: itself, a domain that it is in, or `*`. A port counts if it has one."""
+    name = name.strip().lstrip(".")
+    bare = host if ":" in name else host.partition(":")[0]
+    return name == "*" or (name != "" and (bare == name or bare.endswith(f".{name}")))
 
 
 def _key(section: Section, environment: Mapping[str, str], folder: Path) -> str:

@@ -42,7 +42,7 @@ class App:
         self.asked: list[tuple[str, dict[str, Any]]] = []
 
     def __call__(
-        self, method: str, url: str, *, headers: dict[str, str], body: bytes, timeout: float, tls: object
+        self, method: str, url: str, *, headers: dict[str, str], body: bytes, timeout: float, tls: object, proxy: object
     ) -> HttpReply | TransportFailure:
         assert method == "POST" and headers["Authorization"] == f"Bearer {KEY}"
         self.asked.append((url, json.loads(body)))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shared.core.http_exchange import HttpProxy
 from shared.maintenance.agent.caller_probe import ProbeConsent
 from shared.maintenance.agent.config.config import BadConfig, Config, load
 from shared.maintenance.agent.config.settings import AgentSettings
@@ -310,6 +311,47 @@ def test_app_without_what_it_needs_is_refused_and_no_key_is_shown(folder: Path, 
 def test_app_on_this_machine_may_be_asked_in_the_clear(folder: Path, host: str) -> None:
     config = read(folder, APP.replace("https://app.example", f"http://{host}"), TOCSIN_KEY=KEY)
     assert config.app is not None and config.app.url == f"http://{host}"
+
+
+TUNNEL = HttpProxy("proxy.example", 3128)
+PROXY = "http://proxy.example:3128"
+
+
+@pytest.mark.parametrize(
+    ("environment", "proxy"),
+    [
+        ({}, None),
+        ({"HTTP_PROXY": PROXY, "ALL_PROXY": PROXY}, None),
+        ({"HTTPS_PROXY": PROXY}, TUNNEL),
+        ({"https_proxy": "proxy.example:3128/"}, TUNNEL),
+        ({"HTTPS_PROXY": "http://another:1", "https_proxy": PROXY}, TUNNEL),
+        ({"HTTPS_PROXY": PROXY, "https_proxy": ""}, None),
+        ({"HTTPS_PROXY": "http://proxy.example"}, HttpProxy("proxy.example", 80)),
+        ({"HTTPS_PROXY": "http://us%65r:p%40ss@[fd00::1]:3128"}, HttpProxy("fd00::1", 3128, "Basic dXNlcjpwQHNz")),
+        ({"HTTPS_PROXY": PROXY, "NO_PROXY": "db.example, .other"}, TUNNEL),
+        ({"HTTPS_PROXY": PROXY, "NO_PROXY": "other, .example"}, None),
+        ({"HTTPS_PROXY": PROXY, "no_proxy": "*"}, None),
+        ({"HTTPS_PROXY": PROXY, "no_proxy": "p.example,,app.example.org, app.example:8443"}, TUNNEL),
+        ({"HTTPS_PROXY": PROXY, "no_proxy": "APP.Example"}, None),
+    ],
+)
+def test_the_app_is_reached_through_the_proxy_of_the_environment(
+    folder: Path, environment: dict[str, str], proxy: HttpProxy | None
+) -> None:
+    config = read(folder, APP, TOCSIN_KEY=KEY, **environment)
+    assert config.app is not None and config.app.proxy == proxy
+    assert "Basic" not in repr(config)
+
+
+def test_an_app_on_this_machine_has_no_proxy(folder: Path) -> None:
+    config = read(folder, APP.replace("https://app.example", "http://localhost:7071"), TOCSIN_KEY=KEY, HTTPS_PROXY=PROXY)
+    assert config.app is not None and config.app.proxy is None
+
+
+@pytest.mark.parametrize("value", ["https://p:secret@proxy", "socks5://proxy", "http://proxy:99999", "http://", "http://p/path", "[::1"])
+def test_a_proxy_that_the_agent_cannot_use_is_refused_without_its_password(folder: Path, value: str) -> None:
+    [found] = faults(folder, APP, TOCSIN_KEY=KEY, HTTPS_PROXY=value)
+    assert_text("agent.app-proxy", found)
 
 
 def options(hook: Hook) -> Any:
