@@ -6,6 +6,7 @@ continues.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -27,7 +28,7 @@ from .app.reporter import AppClient, Reporter, ReportSubject
 from .caller_probe import CallerProber
 from .config.config import Config
 from .config.file_trust import find_untrusted_state
-from .decisions.approvals import unasked
+from .decisions.approvals import ASKING_TURN, turn_reason, unasked
 from .decisions.step import next_wake, unready_reason
 from .executor import NodeHooks, Polls, ThreadedExecutor
 from .hooks.runner import HookRunner, ProcessRunner
@@ -48,6 +49,8 @@ log = logging.getLogger(__name__)
 
 MAX_WAITING: Final = 200
 """Reports that are kept while the app cannot be reached."""
+HOOK_NOTES: Final = "hooks"
+"""Folder of the notes of running hooks, within the state folder."""
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -142,12 +145,13 @@ class Agent:
         Raises `CannotStart`.
         """
         with ExitStack() as stack:
-            if not self._dry:
-                self._lock(stack)
+            full = "" if self._dry else self._lock(stack)
             if not self._dry and not self._once:
                 self._answer_probes(stack)
             # Not later: until the metadata service answers, the agent works and tries again.
             self._manager.started()
+            if full and not self._wait_for_space(stack, full):
+                return False
             disk: Disk = (
                 self._replaced.disk if self._replaced.disk is not None else NullDisk() if self._dry else DiskFolder(self.config.state)
             )
@@ -157,19 +161,36 @@ class Agent:
             self._run_loop(loop)
             return loop.state.good_at is not None
 
-    def _lock(self, stack: ExitStack) -> None:
+    def _lock(self, stack: ExitStack) -> str:
+        """Make the state folder and lock it. Returns the reason if its disk is full, which ends by itself. Raises `CannotStart`."""
         folder = self.config.state
         try:
             make_private_folder(folder)
             if found := find_untrusted_state(folder):
                 raise CannotStart(found)
+            make_private_folder(folder / HOOK_NOTES)
             opened = os.open(folder / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             file = stack.enter_context(os.fdopen(opened, "w"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise CannotStart(f"another agent already uses {folder}; only one can run. Stop it, or set another folder in `state`") from None
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                return self._unsaved(error)
             raise CannotStart(f"{error.filename or folder} cannot be used: {error.strerror}; set another folder in `state`") from None
+        return ""
+
+    def _wait_for_space(self, stack: ExitStack, reason: str) -> bool:
+        """Try again to lock the state folder until its disk has space. Returns false if the agent was asked to end before."""
+        while reason:
+            if self._trouble != reason:
+                self._trouble = reason
+                log.error("The agent does nothing: %s", reason, extra={"action": "agent_state_unsaved", **self.about()})
+            self._moved()
+            if self._once or self._stopping.wait(TICK):
+                return False
+            reason = self._lock(stack)
+        return True
 
     def _answer_probes(self, stack: ExitStack) -> None:
         where = self.config.health
@@ -219,7 +240,7 @@ class Agent:
         process = AgentProcess(self.figures, self._context, SystemClock().now, steady, SystemIds().chance)
         runner = self._replaced.runner
         if runner is None and not self._dry:
-            runner = processes = ProcessRunner(self.config.state / "hooks")
+            runner = processes = ProcessRunner(self.config.state / HOOK_NOTES)
             for name in processes.end_leftovers():
                 extra = {"action": "agent_leftover_ended", **self.about()}
                 log.warning("The hook %s of an earlier agent was still running and was ended", name, extra=extra)
@@ -275,8 +296,10 @@ class Agent:
 
     def _waits_for_fleet(self, loop: AgentLoop) -> bool:
         """Return true if an event is on this node and the app has not yet answered what to do about it."""
-        mine = any(record.phase is EventPhase.WAITING for record in loop.state.events.values())
-        return mine and self._reporter is not None and unasked(loop.state, loop.now(), loop.settings)
+        state, now = loop.state, loop.now()
+        mine = [record for record in state.events.values() if record.phase is EventPhase.WAITING]
+        asks = any(record.at_once and turn_reason(record, state, now, loop.settings) == ASKING_TURN for record in mine)
+        return self._reporter is not None and bool(mine) and (asks or unasked(state, now, loop.settings))
 
     def _next_observation(self, wait: float) -> Observation:
         try:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from shared.core.http_exchange import HttpReply, TransportFailure
+from shared.maintenance.agent import service
 from shared.maintenance.agent.app.reporter import AppClient
 from shared.maintenance.agent.config.config import AppSettings, Config, load
 from shared.maintenance.agent.effects import Approve, RunHook
@@ -247,6 +248,47 @@ def test_an_agent_starts_on_a_full_disk_and_says_why_it_is_not_ready(running: Ru
     assert agent.health().live
     disk.full = False
     until(lambda: agent.health().reasons == (), "ready")
+
+
+@pytest.mark.parametrize("missing", ["lock", "hooks"])
+def test_a_first_start_on_a_full_disk_waits_for_space_and_says_why(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, missing: str
+) -> None:
+    opened, made, space = os.open, Path.mkdir, threading.Event()
+
+    def refused(path: Any) -> None:
+        if Path(path).name == missing and not space.is_set():
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    def opening(path: Any, *more: Any, **named: Any) -> int:
+        refused(path)
+        return opened(path, *more, **named)
+
+    def making(path: Path, *more: Any, **named: Any) -> None:
+        refused(path)
+        made(path, *more, **named)
+
+    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(Path, "mkdir", making)
+    agent = running.start()
+    why = f"the state in {agent.config.state} cannot be saved: No space left on device"
+    until(lambda: agent.health().reasons == (why,), "says why")
+    assert agent.health().live
+    space.set()
+    until(lambda: agent.health().reasons == (), "ready")
+    [line] = [record for record in caplog.records if getattr(record, "action", "") == "agent_state_unsaved"]
+    assert line.levelno == logging.ERROR
+
+
+def test_an_agent_that_waits_for_space_ends_when_it_is_asked_to(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(service, "make_private_folder", full)
+    agent = running.start()
+    until(lambda: "No space left" in str(agent.health().reasons), "waits")
+    running.end()
+    assert not Agent(configured(running.folder), once=True, imds=Service(), runner=Hooks()).run()
 
 
 def test_an_agent_whose_machine_and_reports_are_saved_needs_no_space_to_start() -> None:
