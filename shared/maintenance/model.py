@@ -62,6 +62,9 @@ class EntryIn(Strict):
     duration_s: int = Field(-1, ge=-1, le=31_536_000, description="Seconds of impact. 0: none, -1: unknown.")
     resources: list[Vm] = Field(default_factory=list, max_length=MAX_NAMED)
     phase: PhaseIn = Field(description="Phase of the node for this event.")
+    at_once: bool | None = Field(
+        None, description="true: the node needs no preparation, and its agent approves the event when it is its turn."
+    )
     reason: Text300 | None = None
     observed_ms: int | None = Field(None, ge=0, le=MAX_SEQ, description="Impact that the agent measured.")
     outcome: Literal["completed", "cancelled", "completed or cancelled"] | None = Field(
@@ -143,6 +146,14 @@ class HeldEventOut(Strict):
 
     event_id: str
     reason: str
+
+
+class OtherApproverOut(Strict):
+    """An event that the agent of another node approves for all nodes that it names."""
+
+    event_id: str
+    node: str
+    approved: bool = Field(description="true: it has approved the event.")
 
 
 class PermissionOut(Strict):
@@ -229,12 +240,15 @@ class AgentSettingsOut(Strict):
 
 
 class AgentReportAnswer(Strict):
-    """The answer to an agent's report. The agent may approve an event that it reported as PREPARED and that is not in `hold`."""
+    """The answer to an agent's report. The agent may approve an event that it reported as PREPARED or with `at_once`, unless it is in
+    `hold` or `others`."""
 
     next_report_ms: int
     steps: int = Field(description="Largest number of steps that the app takes in a report.")
     approvals: list[LeasedOut]
     hold: list[HeldEventOut]
+    others: list[OtherApproverOut]
+    turn_ms: int = Field(description="Time from the SEND of the report for which the agent may approve what this answer leaves to it.")
     permissions: list[AskedOut] = Field(description="Answers to a node that waits to prepare. Empty with the guard `approve`.")
     commands: list[OrderOut]
     rehearsals: list[RehearsalOut]
@@ -388,7 +402,9 @@ class RehearsedOut(Strict):
     """The synthetic event's id."""
 
     event_id: str
-    begins_by: Stamp = Field(description="Latest time of its NotBefore: a node has the whole notice from its agent's next report.")
+    begins_by: Stamp = Field(
+        description="Latest time of its NotBefore: later than the notice asks for if agents may not hear of it in time."
+    )
 
 
 class DeliveredOut(Strict):

@@ -65,7 +65,7 @@ def node_key(node: str) -> str:
 @dataclass(frozen=True, slots=True)
 class NodeEntry:
     """One agent's entry about one event. status: as its document lists it; DONE entries are not listed any more. observed: milliseconds of
-    impact that it measured."""
+    impact that it measured. at_once: the node needs no preparation, and its agent approves the event when it is its turn."""
 
     event_id: str
     type: str
@@ -78,6 +78,12 @@ class NodeEntry:
     reason: str = ""
     observed: Millis = 0
     outcome: str = ""
+    at_once: bool = False
+
+    @property
+    def asks_turn(self) -> bool:
+        """True while the agent may approve the event without preparation, and has not."""
+        return self.at_once and self.phase == "WAITING" and self.status == "Scheduled"
 
     @property
     def listed(self) -> bool:
@@ -162,7 +168,7 @@ class AgentApproval:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalTurn:
-    """The turn of one node's agent to approve an event by itself, since `at`."""
+    """The turn of one node's agent to approve an event by itself, since `at`, for `APPROVAL_TURN`."""
 
     node: str
     at: Millis

@@ -21,7 +21,7 @@ from ..core.clock import Millis
 from .azure_names import folded, same_name
 from .decisions import approvals as approval_rules
 from .decisions import caller_probes, domain_guard, reservations
-from .decisions.approvals import ApprovalOutcome, Leased
+from .decisions.approvals import ApprovalOutcome, Leased, OtherApprover
 from .decisions.caller_probes import ProbeReport
 from .decisions.merging import has_departed, merge, settle_event, with_gone
 from .decisions.monitors import elect, monitor_alarm
@@ -29,6 +29,7 @@ from .latency import ProbePhase
 from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, GuardRow, MonitorsRow, NodeEntry, NodeRow
 from .rule_settings import MaintenanceSettings
 from .timings import (
+    APPROVAL_TURN,
     BASELINE_WAIT,
     BUSY_INTERVAL,
     IDLE_INTERVAL,
@@ -58,7 +59,8 @@ class AgentAnswer:
     """The answer to an agent's report.
 
     holds: reasons by event id. permissions: the events that the node asks to prepare for, with the reason of a refusal, '' for permission.
-    probes: the events for which the agent runs the caller probe, with the phases in which it counts.
+    probes: the events for which the agent runs the caller probe, with the phases in which it counts. others: the events that the agents of
+    other nodes approve for all. turn: milliseconds from the SEND of the report for which the agent may approve the events that are left.
     """
 
     next_report: Millis
@@ -69,6 +71,8 @@ class AgentAnswer:
     monitors: MonitorsRow = field(default_factory=MonitorsRow)
     permissions: Mapping[str, str] = field(default_factory=dict)
     probes: Mapping[str, ProbePhase] = field(default_factory=dict)
+    others: Mapping[str, OtherApprover] = field(default_factory=dict)
+    turn: Millis = APPROVAL_TURN
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,19 +227,21 @@ def receive(
         approvals += [leased] if leased is not None else []
     holds = _holds(node, after, settings, held, frozenset(each.event_id for each in approvals), now)
     monitors = after.monitors
+    others: dict[str, OtherApprover] = {}
+    turn = APPROVAL_TURN
     for entry in node.entries:
         ready = changed.get(entry.event_id)
         if entry.phase == "PREPARED" and ready is not None and _clears_event(ready, holds):
             changed[ready.event_id] = ready = replace(ready, cleared=now)
             monitors = replace(monitors, decisions=monitors.decisions + 1)
-        if (
-            entry.phase == "PREPARED"
-            and ready is not None
-            and ready.status == "scheduled"
-            and not ready.rehearsal
-            and entry.event_id not in holds
-        ):
-            changed[ready.event_id] = ready = approval_rules.with_turn(ready, node.node, now)
+        if ready is not None and _asks_to_approve(entry, ready, node) and entry.event_id not in holds:
+            leased_here = any(each.event_id == entry.event_id for each in approvals)
+            other = approval_rules.other_approver(ready, node.node, now) if entry.asks_turn and not leased_here else None
+            if other is not None:
+                others[entry.event_id] = other
+            else:
+                changed[ready.event_id] = ready = approval_rules.with_turn(ready, node.node, now)
+                turn = min(turn, approval_rules.turn_left(ready, node.node, now))
         same_scope = ready is not None and entry.listed and same_name(ready.scope, node.scope)
         if whole and ready is not None and same_scope and approval_rules.may_agree(ready, after, held, settings, now):
             changed[ready.event_id] = replace(ready, agreed=now)
@@ -247,12 +253,21 @@ def receive(
         tuple(approvals),
         holds,
         _commands(node, after, settings, leases, now),
-        tuple(_rehearsal_for(each, node, now) for each in changed.values() if caller_probes.rehearses(each, node, settings, now)),
+        tuple(_rehearsal_for(each, node, settings, now) for each in changed.values() if caller_probes.rehearses(each, node, settings, now)),
         monitors,
         permissions,
         probes,
+        others,
+        turn,
     )
     return AcceptedAgentReport(node, changed, monitors, answer, after.guard)
+
+
+def _asks_to_approve(entry: NodeEntry, event: EventRow, node: NodeRow) -> bool:
+    """Return true if an agent may approve an event by itself when its answer allows it."""
+    if event.status != "scheduled" or event.rehearsal:
+        return False
+    return entry.phase == "PREPARED" or (entry.asks_turn and same_name(event.scope, node.scope))
 
 
 def _with_own_approval(event: EventRow | None, entry: NodeEntry, before: NodeRow | None, now: Millis) -> EventRow | None:
@@ -268,12 +283,18 @@ def _clears_event(event: EventRow, holds: Mapping[str, str]) -> bool:
     return event.status == "scheduled" and not event.rehearsal and not event.cleared and event.event_id not in holds
 
 
-def _rehearsal_for(event: EventRow, node: NodeRow, now: Millis) -> EventRow:
-    """Return a rehearsal as a node sees it: with its whole notice from the node's first report of it, which may be minutes late."""
+def _rehearsal_for(event: EventRow, node: NodeRow, settings: MaintenanceSettings, now: Millis) -> EventRow:
+    """Return a rehearsal as a node sees it: at its time, unless the node's first report after its announcement leaves too little of it."""
     entry, planned = node.entry(event.event_id), event.not_before
     if planned is None:
         return event
-    return replace(event, not_before=max(planned, now + planned - event.seen) if entry is None else entry.not_before or planned)
+    soonest = now + _least_notice(event.type, planned - event.seen, settings)
+    return replace(event, not_before=max(planned, soonest) if entry is None else entry.not_before or planned)
+
+
+def _least_notice(kind: str, notice: Millis, settings: MaintenanceSettings) -> Millis:
+    """Return the notice of a rehearsal that each node has in any case: all of it, or the time in which partitions leave and it prepares."""
+    return min(notice, settings.lead_of(kind) + settings.hand_off)
 
 
 def sweep(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> FleetEvents:
@@ -344,7 +365,7 @@ def _only_waits(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings,
         event = view.events.get(entry.event_id)
         if entry.phase in ("FOREIGN", "DONE", "STARTED"):
             continue
-        if entry.phase != "WAITING" or event is None or event.rehearsal or event.due is not None:
+        if entry.phase != "WAITING" or entry.asks_turn or event is None or event.rehearsal or event.due is not None:
             return False
         if _impact_time(event, now) - settings.lead_of(event.type) - settings.hand_off - WAITING_ENDS <= now:
             return False
@@ -367,16 +388,15 @@ def _holds(
             if event.hold is not None:
                 found[event.event_id] = approval_rules.withhold_reason(event, view, settings, now) or "held"
             continue
-        why = approval_rules.withhold_reason(event, view, settings, now) or approval_rules.joint_reason(event, node, view)
+        why = approval_rules.withhold_reason(event, view, settings, now) or approval_rules.joint_reason(event, node)
         if why is None and (leases := held.get(node.node, 0)):
             why = approval_rules.drain_text(node, leases)
         if why is None and len(event.resources) > 1:
             # The approval counts for the other nodes, too.
             why = approval_rules.undrained_reason(event, view, held, settings, now)
         if why is None and event.event_id not in leased:
-            why = approval_rules.turn_reason(event, node.node, now)
-        if why is None and event.due is not None and event.due.node not in ("", node.node):
-            why = "the approval is with another agent"
+            other = approval_rules.other_approver(event, node.node, now)
+            why = None if other is None else f"{other.node} {'has approved' if other.approved else 'approves'} it for all"
         if why is not None:
             found[event.event_id] = why
     return found
@@ -394,7 +414,7 @@ def _commands(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, l
             # The agent need not wait for its back-off, because no impact is to come.
             found.append(NodeCommand(f"{event.event_id}.restore", event.event_id, "restore"))
         approval = event.due if event.status == "scheduled" else None
-        if approval is None or event.hold is not None or entry.phase != "WAITING":
+        if approval is None or event.hold is not None or entry.phase != "WAITING" or entry.asks_turn:
             continue
         if approval.by == approval_rules.BY_FLEET and not settings.approves_early(event.type, event.source, event.duration):
             # It was given because the node was silent. Now that its agent is back, its rules decide whether it prepares.
@@ -417,7 +437,8 @@ def must_leave(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, 
         event = view.events.get(entry.event_id)
         if entry.phase in _UNDER_WAY or (entry.phase == "APPROVED" and not domain_guard.is_unaffected(node, entry, event)):
             return True
-        if entry.phase == "WAITING" and event is not None and event.open:
+        waits = entry.phase == "WAITING" and not (entry.asks_turn and event is not None and event.hold is None)
+        if waits and event is not None and event.open:
             at = entry.not_before if event.rehearsal and entry.not_before is not None else _impact_time(event, now)
             if event.due is not None or now >= at - settings.lead_of(event.type) - settings.hand_off:
                 return True
@@ -482,12 +503,16 @@ def rehearsal(event_id: str, view: FleetEvents, nodes: tuple[str, ...], kind: st
     return EventRow(event_id, scope, kind, "scheduled", now, now + notice, "User", duration, vms, rehearsal=True, nodes=nodes)
 
 
-def rehearses_by(view: FleetEvents, nodes: Iterable[str], settings: MaintenanceSettings, notice: Millis, now: Millis) -> Millis:
-    """Return the time by which a rehearsal's impact begins on its nodes: each has the whole notice from its agent's next report."""
-    reports = [now, *(view.nodes[name].at + BASELINE_WAIT for name in nodes)]
+def rehearses_by(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> Millis:
+    """Return the time by which a new rehearsal's impact begins on its nodes: at its NotBefore, unless that is before their next reports.
+
+    Agents cannot be called. An idle one hears of the rehearsal by its next report.
+    """
+    reports = [now, *(view.nodes[name].at + BASELINE_WAIT for name in event.nodes)]
     # With a caller probe, another agent must hear of the rehearsal first, and bring its results.
     baseline = BASELINE_WAIT if settings.probe is not None else 0
-    return max(reports) + baseline + notice
+    planned = event.not_before if event.not_before is not None else now
+    return max(planned, max(reports) + baseline + _least_notice(event.type, planned - now, settings))
 
 
 def may_rehearse(node: NodeRow, now: Millis) -> bool:

@@ -26,7 +26,10 @@ MARK: Final = "disabled"
 REPORTS: Final = "reports.jsonl"
 MOST_REPORTS = 1000
 """Reports that are kept while the app cannot be reached. The oldest are dropped first, because later ones replace them."""
-_VOLATILE: Final = ("tries", "retry_at", "hurry", "hook_wanted", "unsure", "posts", "refusals", "posting", "look_first", "post_at")
+_VOLATILE: Final = (
+    *("at_once", "tries", "retry_at", "hurry", "hook_wanted", "unsure"),
+    *("posts", "refusals", "posting", "look_first", "post_at"),
+)
 _SAVED: Final = tuple(each.name for each in fields(EventRecord) if each.name not in (*_VOLATILE, "event", "phase", "notes"))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from .policy import EventSource, FleetPolicy
@@ -120,6 +121,8 @@ class EventRecord:
     observed_ms: int = 0
     notes: frozenset[str] = frozenset()
     # volatile
+    at_once: bool = False
+    """The rules approve the event without preparation. Reports of it as WAITING ask for the turn to do so."""
     tries: int = 0
     """Attempts of the prepare hook."""
     retry_at: float = 0.0
@@ -187,14 +190,17 @@ class AppState:
     time of the first failure in a row.
 
     refusal: the answer by which the app refuses this agent, '' for none; it stays while the app is away, until a report is taken.
-    heard: events that a report showed as PREPARED and that the answer did not hold. permitted, refused: with the guard `prepare`, the
-    events for which the last answer lets the node prepare, and does not yet, with the reasons.
+    heard: events that a report asked to approve and that the answer left to this agent, until `heard_until` (steady, exclusive). others:
+    events that the agents of other nodes approve for all, by node. permitted, refused: with the guard `prepare`, the events for which the
+    last answer lets the node prepare, and does not yet, with the reasons.
     """
 
     away: bool | None = None
     away_since: float = 0.0
     refusal: str = ""
     heard: frozenset[str] = frozenset()
+    heard_until: float = inf
+    others: Mapping[str, str] = field(default_factory=dict)
     holds: Mapping[str, str] = field(default_factory=dict)
     grants: Mapping[str, LeasedApproval] = field(default_factory=dict)
     monitors: ElectedMonitors | None = None

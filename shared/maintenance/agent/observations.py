@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 from .model import ElectedMonitors, EventsDocument, LeasedApproval, ScheduledEvent
@@ -72,9 +73,10 @@ class AppCommand:
 class AppAnswer:
     """The app's answer to a report.
 
-    told: the ids that this report showed as PREPARED (those of `step.prepared_events(state)` for which it had room). grants, holds: replace
-    those known before, and so do permitted and refused: the answers about events that the node waits to prepare for. rehearsals: may come
-    once or in each answer. policy: None if the app does not send it.
+    told: the ids that this report asked to approve (those of `step.asked_events(state)` for which it had room). until: steady time at which
+    the agent's turn to approve them ends, from the SEND of the report. grants, holds: replace those known before, and so do permitted and
+    refused: the answers about events that the node waits to prepare for. approves, approved: the events that the agents of other nodes
+    approve for all, and have approved, by node. rehearsals: may come once or in each answer. policy: None if the app does not send it.
     """
 
     told: frozenset[str] = frozenset()
@@ -86,6 +88,9 @@ class AppAnswer:
     policy: FleetPolicy | None = None
     permitted: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict)
+    until: float = inf
+    approves: Mapping[str, str] = field(default_factory=dict)
+    approved: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from ...core.clock import Millis
 from ..azure_names import same_name
-from ..rows import ApprovalRow, ApprovalTurn, EventHold, EventRow, FleetEvents, NodeRow
+from ..rows import ApprovalRow, ApprovalTurn, EventHold, EventRow, FleetEvents, NodeRow, OtherNode
 from ..rule_settings import MaintenanceSettings
 from ..timings import APPROVAL_TURN, GRANT_LEASE, GRANT_TRIES
 from .domain_guard import approval_order, block_reason, is_live, too_wide_reason
@@ -26,6 +26,13 @@ _CLOCK_STEP: Final[Millis] = 1_000
 """Resolution of stored times: an agent may have received its lease this much later than the row says."""
 
 type ApprovalOutcome = Literal["posted", "gone", "refused", "unreachable"]
+
+
+class OtherApprover(NamedTuple):
+    """The node whose agent approves an event for all, or (`approved`) has approved it."""
+
+    node: str
+    approved: bool
 
 
 class Leased(NamedTuple):
@@ -67,7 +74,8 @@ def unprepared_reason(event: EventRow, view: FleetEvents, settings: MaintenanceS
     """
     for node in view.named(event):
         entry = node.entry(event.event_id)
-        if (entry is None or entry.phase not in _READY) and not _is_passed_over(node, event, view, settings, now):
+        ready = entry is not None and (entry.phase in _READY or entry.asks_turn)
+        if not ready and not _is_passed_over(node, event, view, settings, now):
             state = "has not reported it" if entry is None else f"is {entry.phase.lower().replace('_', ' ')}"
             return f"{node.node} {state if is_live(node, view, now) else 'is silent'}"
     return None
@@ -124,6 +132,22 @@ def strangers_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSe
     return None
 
 
+def known_elsewhere(events: Mapping[str, EventRow | None], scope: str) -> dict[str, OtherNode]:
+    """Return what other fleets of a tenant know of the VMs that an event names, by folded name. events: their rows of the event, by fleet.
+
+    A VM may still be known to a fleet that it has left, so all that know it must agree. A fleet that an operator holds does not.
+    """
+    found: dict[str, OtherNode] = {}
+    for fleet, event in events.items():
+        if event is None or event.status != "scheduled" or not same_name(event.scope, scope):
+            continue
+        agreed = bool(event.agreed) and event.hold is None
+        for vm in event.own:
+            if vm not in found or found[vm].agreed:
+                found[vm] = OtherNode(fleet, agreed)
+    return found
+
+
 def with_agreement(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> EventRow:
     """Return the event with its nodes of this fleet where it names others too, and without an agreement that no longer holds.
 
@@ -165,36 +189,44 @@ def own_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings
     return None if is_unattended(event, view, settings, now) else block_reason(event, view, settings, now)
 
 
-def turn_reason(event: EventRow, node: str, now: Millis) -> str | None:
-    """Return why an agent should leave an event's approval to another node's agent; None when it may send it. Azure wants one.
+def standing_turn(event: EventRow, now: Millis) -> ApprovalTurn | None:
+    """Return the turn to approve an event; None when no agent has one.
 
     A turn ends by time, because an agent that has one may be lost, or its own file may keep it from approving.
     """
-    turn = event.turn
-    if turn is None or turn.node == node or now - turn.at > APPROVAL_TURN:
-        return None
-    return f"{turn.node} approves it for all"
+    return event.turn if event.turn is not None and now - event.turn.at < APPROVAL_TURN + _CLOCK_STEP else None
 
 
 def with_turn(event: EventRow, node: str, now: Millis) -> EventRow:
     """Return the event with the turn of a node's agent, which is allowed to approve it by the answer to its report."""
-    if event.turn is not None and now - event.turn.at <= APPROVAL_TURN:
-        return event
-    return replace(event, turn=ApprovalTurn(node, now))
+    return event if standing_turn(event, now) is not None else replace(event, turn=ApprovalTurn(node, now))
 
 
-def joint_reason(event: EventRow, node: NodeRow, view: FleetEvents) -> str | None:
-    """Return why the agent of a prepared node should not approve an event for the other nodes that it names; None when it may."""
-    if len(event.resources) < 2:
+def other_approver(event: EventRow, node: str, now: Millis) -> OtherApprover | None:
+    """Return the node to whose agent that of another node leaves an event; None when it may approve it itself. Azure wants one approval."""
+    if event.by_agent is not None and event.by_agent.node != node:
+        return OtherApprover(event.by_agent.node, True)
+    approval = event.approval
+    if approval is not None and approval.state == "posted" and approval.node != node:
+        return OtherApprover(approval.node or "the app", True)
+    if approval is not None and approval.node not in ("", node) and now < approval.until:
+        return OtherApprover(approval.node, False)
+    turn = standing_turn(event, now)
+    return None if turn is None or turn.node == node else OtherApprover(turn.node, False)
+
+
+def turn_left(event: EventRow, node: str, now: Millis) -> Millis:
+    """Return the time for which a node's agent may still approve an event by itself; all of it when it has no turn of its own."""
+    turn = standing_turn(event, now)
+    return APPROVAL_TURN if turn is None or turn.node != node else max(0, turn.at + APPROVAL_TURN - now)
+
+
+def joint_reason(event: EventRow, node: NodeRow) -> str | None:
+    """Return why the agent of a prepared node cannot approve an event for the other nodes that it names; None when it may."""
+    if len(event.resources) < 2 or same_name(event.scope, node.scope):
         return None
-    if not same_name(event.scope, node.scope):
-        # The app knows the nodes of the event's own scope only, so this node's companions may not be prepared.
-        return "the event is reported in two scopes"
-    for other in view.named(event):
-        entry = other.entry(event.event_id)
-        if other.node != node.node and entry is not None and entry.phase == "APPROVED":
-            return f"{other.node} has approved it for all"
-    return None
+    # The app knows the nodes of the event's own scope only, so this node's companions may not be prepared.
+    return "the event is reported in two scopes"
 
 
 def undrained_reason(event: EventRow, view: FleetEvents, held: Mapping[str, int], settings: MaintenanceSettings, now: Millis) -> str | None:
@@ -233,12 +265,13 @@ def lease_approval(
         return event, None
     if approval.node not in ("", node.node) and now < approval.until:
         return event, None
-    turn = event.turn
-    if event.by_agent is not None or (turn is not None and turn.node != node.node and now - turn.at < GRANT_LEASE):
+    turn = standing_turn(event, now)
+    if event.by_agent is not None or (turn is not None and turn.node != node.node):
         # Azure has the approval, or an agent that may send it by itself is doing so.
         return event, None
     first = view.nodes.get(view.monitors.primary)
-    if first is not None and first.node != node.node and not approval.epoch and now < approval.at + GRANT_LEASE:
+    waits = turn is None and not approval.epoch and now < approval.at + GRANT_LEASE
+    if first is not None and first.node != node.node and waits:
         seen = first.entry(event.event_id)
         if is_live(first, view, now) and seen is not None and seen.listed:
             # The primary monitor acts for the whole fleet, unless it takes too long.

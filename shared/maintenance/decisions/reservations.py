@@ -143,7 +143,7 @@ def _asks(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now
 
 
 def _is_waiting(entry: NodeEntry) -> bool:
-    return entry.phase == "WAITING" and entry.status == "Scheduled"
+    return entry.phase == "WAITING" and entry.status == "Scheduled" and not entry.asks_turn
 
 
 def _is_near(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 
 from ...core.clock import Clock
 from ...tenants.cache import Cached
-from ..azure_names import same_name
+from ..decisions.approvals import known_elsewhere
 from ..rows import EventRow, OtherNode
 from .store import MaintenanceStore, StoredEvents
 
@@ -40,16 +40,8 @@ class OtherFleets:
 
     async def _ask(self, key: str, event_id: str, scope: str) -> dict[str, OtherNode]:
         tenant, _, own = key.partition(":")
-        found: dict[str, OtherNode] = {}
-        for fleet in await self._found.get((tenant, event_id)) or ():
-            event = await self._store.event(f"{tenant}:{fleet}", event_id) if fleet != own else None
-            if event is None or event.status != "scheduled" or not same_name(event.scope, scope):
-                continue
-            for vm in event.own:
-                # A VM may still be known to the fleet that it has left. All must agree.
-                if vm not in found or found[vm].agreed:
-                    found[vm] = OtherNode(fleet, bool(event.agreed))
-        return found
+        others = [fleet for fleet in await self._found.get((tenant, event_id)) or () if fleet != own]
+        return known_elsewhere({fleet: await self._store.event(f"{tenant}:{fleet}", event_id) for fleet in others}, scope)
 
     async def _search(self, asked: tuple[str, str]) -> tuple[str, ...] | None:
         """Return the names of the tenant's fleets that have an event; None for none."""

@@ -324,6 +324,7 @@ def _node(body: AgentReportIn) -> NodeRow:
                 each.reason or "",
                 each.observed_ms or 0,
                 each.outcome or "",
+                bool(each.at_once),
             ),
         )
     return NodeRow(

@@ -125,7 +125,7 @@ class MaintenanceService:
             if await self._store.write(key, read, _kept(read, made)):
                 extra = {"action": "maintenance_rehearsal", "fleet": key, "event_id": event_id, "nodes": list(nodes)}
                 log.info("%s: %d nodes rehearse a %s", key, len(nodes), body.type, extra=extra)
-                begins = rules.rehearses_by(read.view, nodes, settings, body.notice, read.now)
+                begins = rules.rehearses_by(made, read.view, settings, read.now)
                 return {"event_id": made.event_id, "begins_by": to_text(begins)}
             return CONFLICT
 

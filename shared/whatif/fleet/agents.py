@@ -18,7 +18,7 @@ from ...core.clock import Clock, Millis
 from ...core.errors import Problem, StorageError
 from ...maintenance.agent.app.messages import ReportReceipt, body_of, distinct_changes, near, read_answer
 from ...maintenance.agent.config.settings import AgentSettings
-from ...maintenance.agent.decisions.step import prepared_events
+from ...maintenance.agent.decisions.step import asked_events
 from ...maintenance.agent.effects import Approve, RunHook, SendResult
 from ...maintenance.agent.imds.client import Machine
 from ...maintenance.agent.imds.document import read
@@ -198,7 +198,7 @@ class VirtualAgent:
             states = distinct_changes(self._changes) or [self.loop.state]
             self._changes = []
             for number, state in enumerate(states, 1):
-                if not await self._send(state, prepared_events(state) if number == len(states) else frozenset()):
+                if not await self._send(state, asked_events(state) if number == len(states) else frozenset()):
                     self._changes = [*states[number - 1 :], *self._changes]
                     break
 

@@ -223,7 +223,7 @@ class GuardWorld:
         view = FleetEvents({**state.view.nodes, name: heard.node}, heard.events, heard.monitors, guard=heard.guard)
         asked = heard.answer.permissions
         answer = AppAnswer(
-            step.prepared_events(one.agent),
+            step.asked_events(one.agent),
             holds=dict(heard.answer.holds),
             permitted=frozenset(event_id for event_id, why in asked.items() if not why),
             refused={event_id: why for event_id, why in asked.items() if why},

@@ -196,7 +196,7 @@ class AgentWorld:
 
     def _answers(self, state: State) -> Iterator[tuple[str, Callable[[], State]]]:
         if state.sent is None:
-            yield "a report is sent", lambda: replace(state, sent=step.prepared_events(state.node))
+            yield "a report is sent", lambda: replace(state, sent=step.asked_events(state.node))
             return
         spent = replace(_spent(state, "answers"), sent=None)
         holds = {event.event_id: "vm-2 has not prepared" for event in self.play.events}

@@ -65,7 +65,8 @@ class JointNode:
         before = self.state
         self.state, effects = agents.step(self.state, observation, now, self.settings)
         if "prepare" not in self.fleet.hooks:
-            self.ready |= agents.prepared_events(self.state)
+            records = self.state.events.items()
+            self.ready |= {event_id for event_id, record in records if record.phase is EventPhase.PREPARED}
         self._judge(before)
         posts = list[Approve]()
         for effect in effects:
@@ -108,7 +109,7 @@ class JointNode:
     def report(self, *, lost: bool) -> None:
         """Its reports arrive, those of changes first; the answers do too, unless the first is lost: then it is sent again later."""
         bodies = list(self.waiting) or [body_of(self.state, self.name, self.machine)]
-        shown = agents.prepared_events(self.state)
+        shown = agents.asked_events(self.state)
         for number, body in enumerate(bodies, 1):
             self.seq += 1
             report = _node(AgentReportIn.model_validate_json(json.dumps({**body, "seq": self.seq}), strict=True))
@@ -226,7 +227,9 @@ class Fleet:
         """The judge of a POST."""
         raw = self.listed[post.raw_id]
         named = [name for name in self.domains if f"vm_{name}" in raw["Resources"]]
-        by_rule = raw["EventSource"] == "User" and raw["EventType"] not in REMOVES and not self.settings.rules
+        kind, source = raw["EventType"], raw["EventSource"]
+        rule = next((rule for rule in self.settings.rules if rule.fits(kind, source, raw["DurationInSeconds"])), None)
+        by_rule = rule.action == "approve" if rule is not None else source == "User" and kind not in REMOVES
         again = any(each.partition(".")[0] == post.event_id for each in self.posts)
         self.posts.append(post.grant or post.event_id)
         if by_rule or again or raw["EventStatus"] == "Started":

@@ -12,7 +12,7 @@ import pytest
 from shared.maintenance import rules
 from shared.maintenance.agent.effects import Approve
 from shared.maintenance.decisions import approvals
-from shared.maintenance.rows import OtherNode
+from shared.maintenance.decisions.approvals import known_elsewhere
 from shared.maintenance.rule_settings import MaintenanceSettings
 from tests.unit.maintenance.joint_fleet import Fleet, JointNode
 
@@ -35,11 +35,7 @@ class HalfOfAScope(Fleet):
         other = self.beside
         if other is not None:
             asked = rules.scopes_to_ask(self.view, [report], self.settings)
-            found = {
-                event_id: {vm: OtherNode("other", bool(event.agreed)) for vm in event.own}
-                for event_id in asked
-                if (event := other.view.events.get(event_id)) is not None and event.status == "scheduled"
-            }
+            found = {event_id: known_elsewhere({"other": other.view.events.get(event_id)}, scope) for event_id, scope in asked.items()}
             self.view = replace(self.view, others=found)
         return super().receive(report)
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
@@ -99,11 +100,11 @@ def distinct_changes(states: Sequence[NodeState]) -> list[NodeState]:
 def _own(state: NodeState) -> object:
     """Return what a report says of its own node."""
     mine = {event_id: record for event_id, record in state.events.items() if record.phase is not EventPhase.FOREIGN}
-    return state.boot_id, state.disabled, state.in_step, [event_of(record) for record in mine.values()]
+    return state.boot_id, state.disabled, state.in_step, [(event_of(record), record.at_once) for record in mine.values()]
 
 
-def read_answer(body: bytes, sent: float, prepared: frozenset[str]) -> ReportReceipt | str:
-    """Parse the answer to a report sent at `sent` (steady) that showed `prepared` as PREPARED. Returns a text for an invalid answer."""
+def read_answer(body: bytes, sent: float, asking: frozenset[str]) -> ReportReceipt | str:
+    """Parse the answer to a report sent at `sent` (steady) that asked to approve `asking`. Returns a text for an invalid answer."""
     try:
         raw = json.loads(body, parse_constant=_refuse)
         grants = tuple(_grant(each, sent) for each in _list(raw, "approvals"))
@@ -111,8 +112,9 @@ def read_answer(body: bytes, sent: float, prepared: frozenset[str]) -> ReportRec
         commands = tuple(AppCommand(str(each["id"]), str(each["event_id"]).casefold(), _do(each["do"])) for each in _list(raw, "commands"))
         rehearsals = tuple(_rehearsal(each) for each in _list(raw, "rehearsals"))
         asked = {str(each["event_id"]).casefold(): each for each in _list(raw, "permissions")}
+        others = {str(each["event_id"]).casefold(): (str(each["node"]), each["approved"] is True) for each in _list(raw, "others")}
         answer = AppAnswer(
-            prepared,
+            asking,
             grants,
             holds,
             commands,
@@ -121,6 +123,10 @@ def read_answer(body: bytes, sent: float, prepared: frozenset[str]) -> ReportRec
             _policy(raw.get("settings")),
             permitted=frozenset(event_id for event_id, each in asked.items() if each["state"] == "granted"),
             refused={event_id: str(each.get("reason") or "") for event_id, each in asked.items() if each["state"] != "granted"},
+            # From SEND, as the lease of an approval.
+            until=sent + raw["turn_ms"] / 1000 if "turn_ms" in raw else inf,
+            approves={event_id: node for event_id, (node, approved) in others.items() if not approved},
+            approved={event_id: node for event_id, (node, approved) in others.items() if approved},
         )
         wait = raw.get("next_report_ms", 1000 * USUAL_REPORT) / 1000
         probe = _probe_order(raw)
@@ -182,6 +188,8 @@ def _entry(record: EventRecord, vm: str) -> dict[str, Any]:
     if "reason" in entry:
         entry["reason"] = _clean(entry["reason"], 300)
     names = [name for name in record.event.resources if name and name == _clean(name, 128)]
+    if record.at_once and record.phase is EventPhase.WAITING:
+        entry["at_once"] = True
     # This machine first: the list may be cut.
     entry["resources"] = sorted(names, key=lambda name: not same_name(name, vm))[:MOST_NAMED]
     return entry

@@ -9,6 +9,7 @@ from ..effects import SendResult
 from ..model import EventPhase, EventRecord, LeasedApproval, ScheduledEvent
 from ..observations import AppAnswer, AppCommand, AppUnreachable
 from ..policy import FleetPolicy
+from .approvals import note_approved
 from .documents import apply_event_end, apply_event_start
 from .work import AWAITING, OVER, StepInProgress
 
@@ -22,7 +23,9 @@ def apply_answer(work: StepInProgress, answer: AppAnswer) -> None:
         work.node.app,
         away=False,
         refusal="",
-        heard=answer.told - answer.holds.keys(),
+        heard=answer.told.difference(answer.holds, answer.approves, answer.approved),
+        heard_until=answer.until,
+        others=dict(answer.approves),
         holds=dict(answer.holds),
         grants=grants,
         monitors=answer.monitors if answer.monitors is not None else work.node.app.monitors,
@@ -31,6 +34,8 @@ def apply_answer(work: StepInProgress, answer: AppAnswer) -> None:
     )
     work.set(app=app)
     _follow(work, answer.policy)
+    for event_id, node in answer.approved.items():
+        note_approved(work, event_id, node)
     for command in answer.commands:
         _obey(work, command)
     for event in answer.rehearsals:
@@ -62,7 +67,7 @@ def apply_unreachable_app(work: StepInProgress, away: AppUnreachable) -> None:
     if not work.node.app.away and not away.refused:
         work.log("agent_app_away", f"the app cannot be reached: {reason}", warn=True)
     since = work.node.app.away_since if work.node.app.away else work.now.steady
-    work.set(app=replace(work.node.app, away=True, away_since=since, heard=frozenset()))
+    work.set(app=replace(work.node.app, away=True, away_since=since, heard=frozenset(), others={}))
 
 
 def _takes(work: StepInProgress, grant: LeasedApproval) -> bool:

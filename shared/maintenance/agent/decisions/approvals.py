@@ -26,6 +26,7 @@ _RESULTS: Final[Mapping[str, Literal["posted", "refused", "unreachable"]]] = {
 }
 ASKING: Final = "the agent waits for the fleet's answer"
 ASKING_FIRST: Final = "the agent asks the fleet first for its settings"
+ASKING_TURN: Final = "the event names other nodes too, so the agent asks the fleet which of them approves it"
 REFUSED: Final = "the app refuses this agent, so it approves nothing: it cannot know which other nodes are down"
 UNDATED: Final = "its NotBefore cannot be read: a person may approve it, or it starts by itself"
 
@@ -41,6 +42,7 @@ def approve(work: StepInProgress) -> None:
             if grant is not None and _open(work, record):
                 _post(work, record, grant.id)
             continue
+        record = work.put(record, at_once=_approves_at_once(work, record))
         if not _ready(work, record):
             continue
         if record.approved_at is not None:
@@ -50,7 +52,7 @@ def approve(work: StepInProgress) -> None:
         if reason and reason != record.reason:
             record = work.put(record, reason=reason)
             # Every approval begins so. If the fleet does not answer, another reason follows soon.
-            if reason not in (ASKING, ASKING_FIRST):
+            if reason not in (ASKING, ASKING_FIRST, ASKING_TURN):
                 work.log("agent_approval_held", reason, record)
         elif not reason and _open(work, record):
             _post(work, record, "" if grant is None else grant.id)
@@ -82,7 +84,7 @@ def held(work: StepInProgress, record: EventRecord) -> tuple[str, LeasedApproval
     if hold is not None:
         return f"held by the fleet: {hold}", None
     if choice == "approve":
-        return ASKING_FIRST if unasked(node, work.now, settings) else "", None
+        return ASKING_FIRST if unasked(node, work.now, settings) else turn_reason(record, node, work.now, settings), None
     if choice in ("ignore", "hold"):
         return f"the rule says {choice}", None
     if event.not_before is None:
@@ -98,7 +100,41 @@ def held(work: StepInProgress, record: EventRecord) -> tuple[str, LeasedApproval
         return ("the fleet does not answer; the agent waits a little longer for it" if _patient(node, work.now, settings) else ""), None
     if record.phase is EventPhase.PREPARE_FAILED:
         return "the fleet consents to approvals of prepared nodes only", None
-    return ("" if event.event_id in node.app.heard else ASKING), None
+    return ("" if _is_heard(event.event_id, node, work.now) else ASKING), None
+
+
+def _approves_at_once(work: StepInProgress, record: EventRecord) -> bool:
+    """Return true if the rules approve an event without preparation, and nothing but its turn keeps this agent from it."""
+    return record.event.status == "Scheduled" and record.refusals < work.settings.post_tries and work.choice(record) == "approve"
+
+
+def turn_reason(record: EventRecord, node: NodeState, now: Now, settings: AgentSettings) -> str:
+    """Return why an event that needs no preparation is not approved now; '' when it is.
+
+    Azure wants one approval of all nodes that an event names, so their agents take turns. Without the app, each approves it.
+    """
+    if not settings.central or settings.dry_run or names_only(record.event, settings.vm):
+        return ""
+    if node.app.away:
+        return ASKING_TURN if _patient(node, now, settings) else ""
+    if _is_heard(record.event.event_id, node, now):
+        return ""
+    other = node.app.others.get(record.event.event_id)
+    return ASKING_TURN if other is None else f"{other} approves it for all"
+
+
+def _is_heard(event_id: str, node: NodeState, now: Now) -> bool:
+    """Return true while it is this agent's turn. An agent that was stopped for longer asks again."""
+    return event_id in node.app.heard and now.steady < node.app.heard_until
+
+
+def note_approved(work: StepInProgress, event_id: str, node: str) -> None:
+    """Note that the agent of another node has approved an event for all, if this node needs to do nothing before it."""
+    record = work.events.get(event_id)
+    if record is None or record.phase is not EventPhase.WAITING or not record.at_once or record.event.status == "Started":
+        return
+    record = work.put(record, approved_at=work.now.wall, phase=EventPhase.APPROVED, reason=f"{node} has approved it for all")
+    work.log("agent_approved", f"the event is approved: {record.reason}", record)
 
 
 def unasked(node: NodeState, now: Now, settings: AgentSettings) -> bool:

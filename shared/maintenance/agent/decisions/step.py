@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..config.settings import AgentSettings
 from ..effects import AgentEffect
-from ..model import EventPhase, NodeState, Now
+from ..model import EventPhase, EventRecord, NodeState, Now
 from ..observations import (
     AppAnswer,
     ApprovalPosted,
@@ -82,9 +82,13 @@ def _settle(work: StepInProgress) -> None:
     timeouts.forget_old_events(work)
 
 
-def prepared_events(state: NodeState) -> frozenset[str]:
-    """Return the events that a report of this state shows as PREPARED; for `AppAnswer.told`."""
-    return frozenset(event_id for event_id, record in state.events.items() if record.phase is EventPhase.PREPARED)
+def asked_events(state: NodeState) -> frozenset[str]:
+    """Return the events that a report of this state asks to approve: they are PREPARED, or need no preparation; for `AppAnswer.told`."""
+    return frozenset(event_id for event_id, record in state.events.items() if _asks(record))
+
+
+def _asks(record: EventRecord) -> bool:
+    return record.phase is EventPhase.PREPARED or (record.phase is EventPhase.WAITING and record.at_once)
 
 
 def unready_reason(state: NodeState, now: Now, settings: AgentSettings) -> str:
@@ -128,7 +132,7 @@ def next_wake(state: NodeState, now: Now, settings: AgentSettings) -> float | No
             waits.append((soon - now.wall if record.event.status != "Started" else end - now.wall) / 1000)
         if record.posts and not record.posting and record.approved_at is None and record.listed:
             waits.append(record.post_at - now.steady)
-    if state.app.away and any(record.phase is EventPhase.PREPARED for record in state.events.values()):
+    if state.app.away and asked_events(state):
         waits.append(state.app.away_since + settings.patience - now.steady)
     if state.restore is not None and state.run is None:
         waits.append(state.restore.retry_at - now.steady)

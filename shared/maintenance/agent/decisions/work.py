@@ -114,7 +114,7 @@ class StepInProgress:
 
 def _shown(state: NodeState) -> object:
     return _beside(state), {
-        event_id: (record.phase, record.event, record.reason, record.observed_ms, record.outcome)
+        event_id: (record.phase, record.event, record.reason, record.at_once, record.observed_ms, record.outcome)
         for event_id, record in state.events.items()
     }
 

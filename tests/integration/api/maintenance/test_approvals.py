@@ -53,23 +53,35 @@ async def test_an_approval_has_the_nodes_prepare_then_is_leased_to_one_agent_and
 
 
 async def test_an_approval_goes_to_the_primary_first_to_another_after_five_silent_seconds_and_at_once_when_azure_is_away(db: World) -> None:
+    a, b, c = (Agent(db.demo, name) for name in "abc")
+    a.sees("PREPARED")
+    for node in (b, c):
+        node.sees("FOREIGN", on=("a",))
+    await all_report(a, b, c)
+    # The agent of the prepared node is lost, and no turn stands.
+    await db.clock.advance(40)
+    await all_report(b, c)
+    approval = (await decide(db.demo, "approve")).json()["id"]
+    assert not (await c.reports())["approvals"], "b is primary, as a is named"
+    assert (await b.reports())["approvals"]
+    await db.clock.advance(6)
+    assert (await c.reports())["approvals"]
+    assert (await b.result(approval)).code == "lease-lost"
+    assert (await c.result(approval, "unreachable")).status == 204
+    assert (await b.reports())["approvals"]
+    assert (await b.result(approval, "gone")).status == 204
+    assert (await event(db.demo))["approval"]["state"] == "closed"
+
+
+async def test_an_approval_goes_to_the_agent_whose_turn_it_is_and_to_no_other(db: World) -> None:
     a, b = agents(db, "a", "b")
     a.sees("PREPARED")
     b.sees("FOREIGN", on=("a",))
     await all_report(a, b)
-    # It might have approved by itself.
+    await decide(db.demo, "approve")
     await db.clock.advance(6)
-    approval = (await decide(db.demo, "approve")).json()["id"]
-    assert not (await a.reports())["approvals"], "b is primary, as a is named"
-    assert (await b.reports())["approvals"]
-    assert await a.holds() == {EVENT: "the approval is with another agent"}
-    await db.clock.advance(6)
+    assert (await b.reports())["approvals"] == [], "the agent of a may be sending its own approval"
     assert (await a.reports())["approvals"]
-    assert (await b.result(approval)).code == "lease-lost"
-    assert (await a.result(approval, "unreachable")).status == 204
-    assert (await b.reports())["approvals"]
-    assert (await b.result(approval, "gone")).status == 204
-    assert (await event(db.demo))["approval"]["state"] == "closed"
 
 
 async def test_an_approval_that_azure_keeps_refusing_is_given_up_and_reported(db: World) -> None:
@@ -232,7 +244,7 @@ async def test_no_lease_of_an_approval_is_given_while_a_named_agent_may_approve_
     assert (await b.reports())["approvals"] == [], "Azure has it"
 
 
-async def test_a_leased_approval_is_not_held_for_the_turn_of_another_agent(db: World) -> None:
+async def test_a_leased_approval_waits_for_the_turn_of_another_agent_and_is_not_held_then(db: World) -> None:
     a, b = (Agent(db.demo, name) for name in "ab")
     both = ("a", "b")
     a.sees("WAITING", on=both)
@@ -245,5 +257,7 @@ async def test_a_leased_approval_is_not_held_for_the_turn_of_another_agent(db: W
     assert await b.holds() == {EVENT: "a approves it for all"}
     await decide(db.demo, "approve")
     await db.clock.advance(6)
+    assert (await b.reports())["approvals"] == [], "the agent of a may be sending its own"
+    await db.clock.advance(16)
     answer = await b.reports()
     assert (len(answer["approvals"]), answer["hold"]) == (1, [])

@@ -255,7 +255,7 @@ async def test_an_approval_lasts_as_long_as_the_event_when_that_is_put_off(db: W
 # -- rehearsals
 
 
-async def test_a_node_that_hears_late_of_a_rehearsal_has_its_notice_all_the_same(db: World) -> None:
+async def test_a_node_that_hears_late_of_a_rehearsal_has_time_to_prepare_all_the_same(db: World) -> None:
     a, b = agents(db, "a", "b")
     await all_report(a, b)
     asked = {"nodes": ["a", "b"], "type": "Freeze", "notice": "PT1M", "duration_s": 9}
@@ -264,6 +264,20 @@ async def test_a_node_that_hears_late_of_a_rehearsal_has_its_notice_all_the_same
     [notices] = (await a.reports())["rehearsals"]
     assert notices["not_before"] == to_text(db.now // 1000 * 1000 + MINUTE)
     assert notices["event_id"] == made.json()["event_id"]
+
+
+async def test_a_rehearsal_begins_at_its_time_on_all_nodes_however_early_each_hears_of_it(db: World) -> None:
+    a, b = agents(db, "a", "b")
+    await all_report(a, b)
+    asked = {"nodes": ["a", "b"], "type": "Freeze", "notice": "PT10M", "duration_s": 9}
+    planned = to_text(db.now // 1000 * 1000 + 10 * MINUTE)
+    made = (await db.demo.post(f"{DB}/maintenance/rehearse", asked)).json()
+    assert made["begins_by"] == planned
+    begins = []
+    for node in (a, b):
+        await db.clock.advance(150)
+        begins += [each["not_before"] for each in (await node.reports())["rehearsals"]]
+    assert begins == [planned, planned]
 
 
 async def test_a_rehearsal_that_is_not_known_any_more_becomes_no_event(db: World) -> None:

@@ -114,7 +114,7 @@ class Node:
 
     def answer(self, **more: Any) -> tuple[AgentEffect, ...]:
         """The app answers a report of this moment."""
-        return self.observe(AppAnswer(**({"told": step.prepared_events(self.state)} | more)))
+        return self.observe(AppAnswer(**({"told": step.asked_events(self.state)} | more)))
 
     def app_away(self) -> tuple[AgentEffect, ...]:
         return self.observe(AppUnreachable("no connection"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from shared.maintenance.model import (
     LeasedOut,
     MonitorsOut,
     OrderOut,
+    OtherApproverOut,
     RehearsalOut,
     RuleOut,
 )
@@ -120,6 +122,8 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
         steps=100,
         approvals=[LeasedOut(id="a1", event_id="E1", lease_ms=5000, expires=NOT_BEFORE)],
         hold=[HeldEventOut(event_id="E2", reason="another domain is down")],
+        others=[OtherApproverOut(event_id="E3", node="n2", approved=False), OtherApproverOut(event_id="E4", node="n3", approved=True)],
+        turn_ms=20_000,
         commands=[OrderOut(id="c1", event_id="E1", do="prepare")],
         rehearsals=[rehearsed],
         monitors=MonitorsOut(primary="n1", secondary=None, epoch=3),
@@ -138,6 +142,7 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
     assert found.answer.told == {"e9"}
     assert found.answer.grants == (LeasedApproval("a1", "e1", 55.0, NOT_BEFORE),)
     assert found.answer.holds == {"e2": "another domain is down"}
+    assert (found.answer.approves, found.answer.approved, found.answer.until) == ({"e3": "n2"}, {"e4": "n3"}, 70.0)
     assert found.answer.commands == (AppCommand("c1", "e1", "prepare"),)
     [rehearsal] = found.answer.rehearsals
     assert rehearsal == ScheduledEvent("r1", "r1", "Reboot", "Scheduled", NOT_BEFORE, duration=9, rehearsal=True)
@@ -175,6 +180,7 @@ def test_answer_of_a_former_release_of_the_app_has_no_guard_and_no_permissions()
     found = read_answer(json.dumps({"settings": settings}).encode(), 50.0, frozenset())
     assert isinstance(found, ReportReceipt) and found.answer.policy is not None
     assert (found.answer.policy.guard, found.answer.permitted, found.answer.refused) == ("approve", frozenset(), {})
+    assert (found.answer.approves, found.answer.approved, found.answer.until) == ({}, {}, inf)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +195,8 @@ def test_answer_of_a_former_release_of_the_app_has_no_guard_and_no_permissions()
         b'{"hold": [1]}',
         b'{"commands": [{"id": "c", "event_id": "e", "do": "explode"}]}',
         b'{"next_report_ms": "soon"}',
+        b'{"turn_ms": "soon"}',
+        b'{"others": [{"event_id": "e", "node": "n2"}]}',
         b'{"monitors": []}',
         b'{"next_report_ms": NaN}',
         b'{"approvals": [{"id": "a", "event_id": "e", "lease_ms": 1' + b"0" * 400 + b', "expires": "2026-01-01T00:00:00Z"}]}',

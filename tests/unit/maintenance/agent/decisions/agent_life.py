@@ -283,7 +283,7 @@ class Life:
         commands = (
             tuple(AppCommand(f"c{number}", each, "prepare" if number == 1 else "restore") for each in ids) if number in (1, 2) else ()
         )
-        self.observe(AppAnswer(step.prepared_events(self.state), grants, holds, commands, policy=ASKED if number == 6 else None))
+        self.observe(AppAnswer(step.asked_events(self.state), grants, holds, commands, policy=ASKED if number == 6 else None))
         self.world.asked |= number == 6
 
     def time(self, number: int) -> None:

@@ -6,13 +6,104 @@ from typing import Any
 
 import pytest
 
+from shared.maintenance.agent.decisions import step
 from shared.maintenance.agent.effects import Approve, PollNow
 from shared.maintenance.agent.model import EventPhase, LeasedApproval
 from tests.texts import assert_text
 from tests.unit.maintenance.agent.agent_node import SETTINGS, VM, Node, event
 from tests.unit.maintenance.agent.decisions.state_table import row
 
+# -- WAITING
+
+
+SHARED: dict[str, Any] = {"names": (VM, "vm-2"), "EventSource": "User"}
+
+
+def heard_settings(**change: Any) -> Node:
+    """Return a node that has its fleet's settings."""
+    node = Node().with_settings(central=True, fleet="db", **change)
+    node.answer()
+    return node
+
+
+@row("WAITING", "approved at once, names others too")
+def test_an_event_that_needs_no_preparation_is_approved_by_the_agent_whose_turn_it_is() -> None:
+    node = heard_settings()
+    before = frozenset[str]()
+    node.see(event(**SHARED))
+    assert (node.posts(), node.record().at_once) == ([], True)
+    node.answer(told=before)
+    node.answer(approves={"e1": "n2"})
+    assert (node.posts(), node.record().reason) == ([], "n2 approves it for all")
+    assert node.logged().count("agent_approval_held") == 1
+    node.answer()
+    assert node.posts() == ["e1"]
+
+
+@row("WAITING", "approved at once, names others too")
+def test_an_event_that_another_agent_has_approved_is_approved_without_a_post() -> None:
+    node = heard_settings()
+    node.see(event(**SHARED))
+    node.answer(approved={"e1": "n2"})
+    assert (node.posts(), node.phase(), node.record().reason) == ([], EventPhase.APPROVED, "n2 has approved it for all")
+    assert node.record().approved_at == node.wall
+    node.see()
+    assert (node.phase(), node.record().outcome) == (EventPhase.DONE, "completed or cancelled")
+
+
+@row("WAITING", "approved at once, names others too")
+def test_a_turn_counts_from_the_send_of_the_report_so_an_agent_that_was_stopped_asks_again() -> None:
+    node = heard_settings()
+    node.see(event(**SHARED))
+    sent = node.steady
+    node.pass_by(20)
+    node.answer(until=sent + 20)
+    assert node.posts() == []
+    node.answer(until=node.steady + 20)
+    assert node.posts() == ["e1"]
+
+
+@row("WAITING", "approved at once, names others too")
+def test_without_the_app_each_agent_approves_at_once_what_needs_no_preparation() -> None:
+    node = heard_settings()
+    node.see(event(**SHARED))
+    node.answer(approves={"e1": "n2"})
+    node.app_away()
+    node.wait(9)
+    assert node.posts() == []
+    node.wait(1)
+    assert node.posts() == ["e1"]
+
+
+@row("WAITING", "approved at once, names others too")
+def test_an_event_that_names_this_node_alone_waits_for_no_turn() -> None:
+    node = heard_settings()
+    node.see(event(EventSource="User"))
+    assert (node.posts(), node.record().at_once) == (["e1"], True)
+
+
+@row("WAITING", "approved at once, names others too")
+def test_an_agent_that_azure_refuses_asks_for_no_further_turn() -> None:
+    node = heard_settings(post_tries=1)
+    node.see(event(**SHARED))
+    node.answer()
+    node.post("refused", 400)
+    node.see(event(**SHARED))
+    assert not node.record().at_once
+    assert step.asked_events(node.state) == frozenset()
+
+
 # -- PREPARED
+
+
+@row("PREPARED", "only this node is named, or the fleet says that all named are prepared; and the guard agrees")
+def test_the_turn_of_a_prepared_node_ends_too() -> None:
+    node = Node().with_settings(central=True)
+    node.to_prepared()
+    node.answer(until=node.steady)
+    assert node.posts() == []
+    node.answer(until=node.steady + 20)
+    assert node.posts() == ["e1"]
 
 
 @row("PREPARED", "only this node is named, or the fleet says that all named are prepared; and the guard agrees")
