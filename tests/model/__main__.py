@@ -12,6 +12,9 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from .approvals import mutants as approval_mutants
+from .approvals import plays as approval_plays
+from .approvals import world as approval_world
 from .changes import mutants as change_mutants
 from .changes import plays as change_plays
 from .checking.checker import Report, explore
@@ -84,6 +87,7 @@ PROTOCOLS = {
     "remote": Protocol(remote_leases.PLAYS, remote_leases.RemoteWorld, remote_mutants.MUTANTS, remote_mutants.hunt),
     "agent": Protocol(maintenance_plays.PLAYS, maintenance_world.AgentWorld, maintenance_mutants.MUTANTS, maintenance_mutants.hunt),
     "guard": Protocol(guard_plays.PLAYS, guard_world.GuardWorld, guard_mutants.MUTANTS, guard_mutants.hunt),
+    "approval": Protocol(approval_plays.PLAYS, approval_world.ApprovalWorld, approval_mutants.MUTANTS, approval_mutants.hunt),
     "checkpoint-design": Protocol(design_plays.PLAYS, design_plays.world, design_mutants.MUTANTS, design_mutants.hunt, story.tell),
     "endless design": Protocol(
         endless_design.PLAYS, endless_design.EndlessDesign, endless_design.MUTANTS, endless_design.hunt, explore=endless_design.follow

@@ -119,6 +119,7 @@ PROJECTIONS: dict[str, Callable[[Any, Any], Hashable]] = {
     "guard": _guard,
     "checkpoint-design": _checkpoint_design,
     "endless design": lambda model, watched: _checkpoint_design(model, watched.state) if watched.state else None,
+    "approval": lambda model, state: model.key(state)[1],
     "turns": _turns,
     "endless turns": _endless,
     "wake": lambda model, state: (state.plan, state.index),

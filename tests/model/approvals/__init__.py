@@ -1,0 +1,1 @@
+"""One event that names nodes of one fleet or two, and its approvals, explored exhaustively."""
