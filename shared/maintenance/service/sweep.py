@@ -160,7 +160,7 @@ class MaintenanceSweep:
         done = 0
         for event in view.events.values():
             given = event.due
-            if given is None or event.status != "scheduled" or event.rehearsal:
+            if given is None or event.status != "scheduled" or event.rehearsal or event.by_agent is not None:
                 continue
             resource = next((node.resource_id for node in view.named(event) if node.resource_id), "")
             if approvals.withhold_reason(event, view, settings, now) is not None:
