@@ -288,7 +288,7 @@ def test_an_agent_that_waits_for_space_ends_when_it_is_asked_to(running: Running
     agent = running.start()
     until(lambda: "No space left" in str(agent.health().reasons), "waits")
     running.end()
-    assert not Agent(configured(running.folder), once=True, imds=Service(), runner=Hooks()).run()
+    assert not Agent(configured(running.folder), once=True, replaced=Replaced(imds=Service(), runner=Hooks())).run()
 
 
 def test_an_agent_whose_machine_and_reports_are_saved_needs_no_space_to_start() -> None:
