@@ -14,7 +14,7 @@ Folders, from what callers set in motion down to what stores it. A folder import
     mirror/       a second account, failover and failback
     queries/      look-ups, lists, statistics, and events as callers see them
     protocol/     the shard protocol: generators of effects, without I/O
-    facets/       features that act at the points of the core: searchable labels, callbacks, long work, answers, fan-outs
+    facets/       features that act at the points of the core: labels, callbacks, long work, answers, copies, fan-outs
     shard/        the core: gate, ledger, ids of queued events, and retries
 
 The main files beside the folders: `model` (wire), `rows` and `keys` (stored), `rules` (pure decisions), `timings` (durations and their

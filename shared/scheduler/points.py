@@ -11,6 +11,9 @@ needs; the table in `facets/__init__` gives the order. The points, in the order 
     written          a user changes an event: what is written for it
     owes             an ended event: is there something left to do for it?
     before_release   the owner is about to release or to finish the shard; `kept` is what its last gate says about rows beside the shard
+    names            further ids that lead to an event
+    touched          an event's row is changed, by anyone but its owner, beside what the change says
+    came_from        an event gets a new place
     on_move          a moved event and the index row of its new place are stored; its former place does not point to it yet
     at_end           the gate is done and the ledger row is stored
     before_removal   retention is about to remove the event rows
@@ -27,6 +30,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from ..engine.effects import Steps
 from ..storage.ports import Op, Props, Row
+from .keys import Address
 from .rules import RowOutcome
 from .shard.gate import Counts, Gate
 
@@ -95,6 +99,18 @@ class Facet:
     def kept(self, gate: Gate, known: Known, epoch: int) -> str | None:
         """Return what the owner's last gate says about rows beside the shard. None: there are none."""
         return None
+
+    def names(self, props: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the ids beside its own that have rows which name an event with these properties."""
+        return ()
+
+    def touched(self, props: Mapping[str, Any]) -> Props:
+        """Return what every change of a row with these properties says, unless the owner of the shard makes it."""
+        return {}
+
+    def came_from(self, former: Address) -> Props:
+        """Return what the row of a moved or redriven event says about its former place."""
+        return {}
 
     def on_move(self, filing: Filing, copies: Collection[Mapping[str, Any]]) -> Steps[None]:
         """Store what leads to events at their new place. filing: of that place."""
@@ -168,7 +184,8 @@ class Facets(Facet):
         return change
 
     def owes(self, props: Mapping[str, Any]) -> bool:
-        return any(facet.owes(props) for facet in self._at["owes"])
+        # A list: a generator takes twice as long, and this is asked for each ended event at each step.
+        return any([facet.owes(props) for facet in self._at["owes"]])
 
     def wakes_early(self, props: Mapping[str, Any]) -> bool:
         return any(facet.wakes_early(props) for facet in self._at["wakes_early"])
@@ -179,6 +196,19 @@ class Facets(Facet):
 
     def kept(self, gate: Gate, known: Known, epoch: int) -> str | None:
         return next((found for facet in self._at["kept"] if (found := facet.kept(gate, known, epoch)) is not None), None)
+
+    def names(self, props: Mapping[str, Any]) -> tuple[str, ...]:
+        return tuple(name for facet in self._at["names"] for name in facet.names(props))
+
+    def touched(self, props: Mapping[str, Any]) -> Props:
+        return self._joined("touched", props)
+
+    def came_from(self, former: Address) -> Props:
+        return self._joined("came_from", former)
+
+    def _joined(self, point: str, given: Any) -> Props:
+        """Return the properties that the facets return at this point."""
+        return {name: value for facet in self._at[point] for name, value in getattr(facet, point)(given).items()}
 
     def on_move(self, filing: Filing, copies: Collection[Mapping[str, Any]]) -> Steps[None]:
         for facet in self._at["on_move"]:

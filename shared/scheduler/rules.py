@@ -30,7 +30,6 @@ from . import attempt_history
 from .answer_rows import KeptAnswer
 from .attempt_history import with_unknown
 from .keys import MINUTE, digest
-from .owed import OWED
 from .shard.gate import Counts, Gate
 from .shard.retries import RetryPolicy, given_up
 from .timings import (
@@ -386,11 +385,11 @@ class Agenda(NamedTuple):
     rest: Millis | None
     """Release the shard until then, because nothing is due soon or only retries and held events are left."""
     finished: bool
-    """Nothing is open any more, and nothing is owed."""
+    """Nothing is open any more, and nothing is left to do."""
     retries: bool = False
     """No open event waits for its own due time: the wake-up is for retries and held events."""
     owed: Sequence[str] = ()
-    """Ended events to which something is owed (`owed`): until it is done, the owner neither rests nor finishes the shard."""
+    """Ended events for which something is left to do: until it is done, the owner neither rests nor finishes the shard."""
     silent: tuple[str, ...] = ()
     """Rows whose receivers accepted long work and have not completed it in time, to be settled by `facets.long_work.rules.silence`."""
 
@@ -403,13 +402,14 @@ def agenda(
     holds: Mapping[str, ClaimHold] = FREE,
     patience: Millis = REST_BEYOND,
     blocked: Mapping[str, Millis] = NONE_BLOCKED,
+    owed: Sequence[str] = (),
 ) -> Agenda:
     """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard.
 
     holds, by channel: held events stay as they are. A later round may claim them, a user may cancel them until then, and they do not keep
     the shard. patience: the owner waits this long for an event that is not due yet; for a retry it waits `REST_BEYOND` at most. The owner
     of a large shard waits for as long as its message comes early. blocked: events that wait for their ordering keys, with the time at which
-    to look at each again; a time within `REST_BEYOND` keeps the shard.
+    to look at each again; a time within `REST_BEYOND` keeps the shard. owed: see `Agenda`.
     """
     claim: list[tuple[Millis, str]] = []
     settle: dict[str, RowOutcome] = {}
@@ -417,15 +417,12 @@ def agenda(
     retry: Millis | None = None
     held: Millis | None = None
     soonest: Millis | None = None
-    owed: list[str] = []
     working: Millis | None = None
     silent: list[str] = []
     running, opened = False, 0
     for rk, props in rows.items():
         state = props["state"]
         if state in FINAL:
-            if props.get(OWED):
-                owed.append(rk)
             continue
         opened += 1
         if state not in WAITING and not needs_claim(props, epoch):

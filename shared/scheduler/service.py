@@ -30,6 +30,7 @@ from .key_lines import KeyLines
 from .keys import MIRRORED, BesideId, place_of
 from .recovery import ShardRecovery
 from .shard_services import ShardServices
+from .unmirrored import Mirror
 from .wakes.protocol import parse_wake
 from .wakes.service import Wakes
 
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from .label_index import LabelIndex
     from .long_work.service import LongWorkCalls
     from .looks import Looks
-    from .mirror.pair import Mirror, MirrorPair
+    from .mirror.pair import MirrorPair
     from .outcomes.callback_writer import CallbackWriter
     from .outcomes.notices import Notices
     from .protocol.mirroring import Side
@@ -156,12 +157,12 @@ class Scheduler:
         self.firing = Firing(services, senders, self.flow, tell, lambda: self._owners, identity)
         self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, identity)
 
-    def _mirror_of(self, pair: MirrorPair | None) -> Mirror | None:
+    def _mirror_of(self, pair: MirrorPair | None) -> Mirror:
         if pair is None:
-            return None
-        from .mirror.pair import Mirror
+            return Mirror(self.runner)
+        from .mirror.pair import PairedMirror
 
-        return Mirror(self._side, pair, self.runner, self._beside)
+        return PairedMirror(self._side, pair, self.runner, self._beside)
 
     def made(self, name: str) -> Any:
         """Return a part if it has been used; None otherwise."""
@@ -206,7 +207,7 @@ class Scheduler:
         """Delivers events that are due now in the process that stores them."""
         from .firing.express import Express
 
-        made = Express(self.firing, self._services, self.flow, self._fresh)
+        made = Express(self._services, self.firing, self.flow, self._fresh)
         if self._leaving:
             made.leave()
         return made
@@ -289,7 +290,7 @@ class Scheduler:
         from .sweeps import Sweeps
 
         rate = self._settings.backlog_per_second
-        return Sweeps(self.runner, rate, self._places, self._mirror, self._pressure, self._beside)
+        return Sweeps(self.runner, rate, self._mirror, self._places, self._pressure, self._beside)
 
     @cached_property
     def looks(self) -> Looks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..core.ids import Ids
 from ..core.settings import Settings
@@ -14,17 +14,15 @@ from ..storage.ports import Tables
 from ..tenants.store import TenantDirectory
 from .event_clock import EventClock
 from .key_lines import KeyLines
+from .unmirrored import Mirror
 from .wakes.service import Wakes
-
-if TYPE_CHECKING:
-    from .mirror.pair import Mirror
 
 
 class ShardServices(NamedTuple):
     """One for each process and account.
 
     searchable: returns the names of the labels that a tenant searches by. lines: the queues of events with one ordering key. wakes:
-    requested before each shard's wake-up. mirror: for mirrored events; None without a second account. directory: tenants, their channels
+    requested before each shard's wake-up. mirror: for mirrored events. directory: tenants, their channels
     and settings. notify: sends a notice to a tenant.
     """
 
@@ -37,6 +35,6 @@ class ShardServices(NamedTuple):
     searchable: Callable[[str], Awaitable[Collection[str]]]
     lines: KeyLines
     wakes: Wakes
-    mirror: Mirror | None
+    mirror: Mirror
     directory: TenantDirectory
     notify: Notify

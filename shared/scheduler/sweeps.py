@@ -23,14 +23,12 @@ from ..storage.ports import ANY, Applied, Delete, Merge, Row, RowQuery, Where, W
 from . import timings
 from .answer_rows import ANSWERS, END_ANSWERS, FIRST_ANSWER
 from .facets import FACETS
-from .facets.fanouts.names import id_names
 from .firing import backlog as pacing
 from .keys import (
     END_EVENTS,
     FIRST_EVENT,
     GATE,
     HOME,
-    MIRRORED,
     NEWS,
     Address,
     BesideId,
@@ -41,9 +39,7 @@ from .keys import (
     minute_text,
     nothing_beside,
     parse_address,
-    place_of,
 )
-from .mirror.pair import Mirror
 from .points import Filing
 from .protocol.changing import find
 from .protocol.dispatch import (
@@ -61,12 +57,14 @@ from .protocol.dispatch import (
     unserved_events,
 )
 from .protocol.index_counts import counts_of_row
+from .protocol.ingest import id_names
 from .protocol.mirroring import on_side
 from .protocol.moving import FORMER
 from .queries.totals import Totals
 from .rules import FINAL, tally, visible_at
 from .shard.gate import Counts
 from .timings import KEEP_DEAD, KEEP_FINISHED, KEEP_LINKED, RETENTION_RUN_FOR
+from .unmirrored import Mirror
 from .wakes.service import Horizons
 
 log = logging.getLogger(__name__)
@@ -125,8 +123,8 @@ class Sweeps:
         self,
         runner: AsyncRunner,
         backlog_per_second: int,
+        mirror: Mirror,
         places: Iterable[str] = (HOME,),
-        mirror: Mirror | None = None,
         pressure: PressureGauge | None = None,
         beside: BesideId = nothing_beside,
     ) -> None:
@@ -364,7 +362,7 @@ class Sweeps:
             await self._tables.write(LEDGER, tenant, (Merge(entry.rk, {"keep": now + KEEP_LINKED}, entry.etag),))
             return "kept"
         for row in rows:
-            for name in id_names(row.props):
+            for name in id_names(row.props, FACETS):
                 await self._free_id("", tenant, name, row)
                 await self._free_beside("", tenant, name)
         filing = Filing(shard, entry.rk.partition(":")[0], {})
@@ -375,10 +373,9 @@ class Sweeps:
             # With their ETags: a dead row that is redriven at this moment is kept, and its shard too.
             if not isinstance(await self._tables.write(EVENTS, shard, tuple(Delete(row.rk, row.etag) for row in some)), Applied):
                 return "kept"
-        if self._mirror is not None and place_of(shard) == MIRRORED:
-            async with self._mirror.serving() as way:
-                if way is not None:
-                    await self._remove_copy(tenant, entry.rk, shard, way.copy)
+        async with self._mirror.serving(shard) as operation:
+            if operation.way is not None:
+                await self._remove_copy(tenant, entry.rk, shard, operation.way.copy)
         await self._tables.write(EVENTS, shard, (Delete(GATE, ANY),))
         await self._runner.run(FACETS.at_removal(filing, Counts(dead=int(entry.props["dead"]))))
         await self._tables.write(LEDGER, tenant, (Delete(entry.rk, ANY),))
@@ -388,7 +385,7 @@ class Sweeps:
         """Remove the other account's copy of a shard that is being removed."""
         rows = await load_rows(self._tables, RowQuery(side + EVENTS, shard, FIRST_EVENT, END_EVENTS))
         for row in rows:
-            for name in id_names(row.props):
+            for name in id_names(row.props, FACETS):
                 await self._free_id(side, tenant, name, row)
                 await self._free_beside(side, tenant, name)
         if any(ANSWERS in row.props for row in rows):

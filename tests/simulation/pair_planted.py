@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from shared.engine.effects import Steps
-from shared.scheduler.changes import verbs as changes
 from shared.scheduler.mirror import pair
 from shared.scheduler.protocol import mirroring
 from tests.model.checking.mutants import patched
@@ -36,17 +35,17 @@ def ends_at_once(shard: str, way: Any, entry: Any) -> Steps[bool]:
     yield
 
 
-def never_there(self: pair.Mirror, event: Any) -> bool:
+def never_there(self: pair.PairedMirror, event: Any) -> bool:
     """Events of the first's queue that are stored in the second although the first, which may have them, does not answer."""
     return False
 
 
 type Place = tuple[object, str]
 PAIR_PLANTED: dict[str, tuple[str, int, list[tuple[Place, Callable[..., Any]]]]] = {
-    "changes are acknowledged before they are copied": ("loss", 8, [((changes, "mirror_event"), copied_later)]),
+    "changes are acknowledged before they are copied": ("loss", 8, [((pair, "mirror_event"), copied_later)]),
     "a side that takes over serves at once": ("alarm", 29, [((pair.MirrorPair, "wait"), serves_at_once)]),
     "nobody looks at the fence": ("alarm", 10, [((pair, "still_serves"), always_serves), ((mirroring, "still_serves"), always_serves)]),
-    "queued events do not wait for the first": ("loss and back", 40, [((pair.Mirror, "_may_be_there"), never_there)]),
+    "queued events do not wait for the first": ("loss and back", 40, [((pair.PairedMirror, "_may_be_there"), never_there)]),
     "shards end without their copies": ("loss", 31, [((pair, "finish_copy"), ends_at_once)]),
 }
 """Bug: the story in which it shows, the seed to look from (a later one does as well), and what to patch."""

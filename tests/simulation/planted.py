@@ -16,7 +16,7 @@ from shared.scheduler.changes import verbs as changes
 from shared.scheduler.firing import due_times, permission
 from shared.scheduler.ingest import queue_consumer, shard_filler, writer
 from shared.scheduler.outcomes import callback_writer
-from shared.scheduler.owed import OWED, done
+from shared.scheduler.owed import done
 from shared.scheduler.points import Facets, Filing
 from shared.scheduler.protocol import changing, dispatch, ingest, moving, owning
 from shared.scheduler.rows import EventToStore, withdrawn
@@ -181,7 +181,7 @@ async def put_back_in_vain(self: queue_consumer.Intake, *_: Any) -> None:
 
 def finished_while_owed(rows: dict[str, Props], *rest: Any) -> rules.Agenda:
     """An owner that finishes or rests a shard although callbacks are owed."""
-    return _agenda({rk: {**props, OWED: ""} for rk, props in rows.items()}, *rest)
+    return _agenda(rows, *rest[:-1])
 
 
 async def noted_in_any_case(self: callback_writer.CallbackWriter, rows: Sequence[Row]) -> dict[str, Props]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.scheduler.long_work import service
+from shared.scheduler.mirror import pair
 from tests.model.checking.mutants import patched
 from tests.simulation.pair_planted import copied_later
 from tests.simulation.proving import assert_found, assert_kept
@@ -22,5 +22,5 @@ def test_completion_holds_whichever_side_serves(first: int) -> None:
 
 
 def test_completion_that_is_acknowledged_before_it_is_copied_is_found() -> None:
-    with patched([(service, "mirror_event", copied_later)]):
+    with patched([(pair, "mirror_event", copied_later)]):
         assert_found("copied later", lambda seed: simulate_working_pair(seed, None, "loss"), range(5, 5 + ENOUGH))

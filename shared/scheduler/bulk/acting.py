@@ -15,10 +15,10 @@ from ...storage.names import EVENTS
 from ...storage.ports import Props, Row, RowQuery
 from ...web.etag import etag_of
 from ..changes.verbs import Changes
+from ..facets.copies import ORIGIN
 from ..keys import MIRRORED, Address, place_of
 from ..overlap import KEY, OVERLAP, asked_props, has_line
 from ..protocol.changing import WINDOW, cancel_together, find
-from ..protocol.moving import ORIGIN
 from ..queries.event_filter import EventFilter
 from ..rules import asked_due, may_change
 from .model import MOST_UNFINISHED

@@ -22,7 +22,6 @@ from ...web.etag import check_if_match
 from ...web.problem import conflict, not_found
 from ..end_notes import EndNotes
 from ..facets import FACETS
-from ..facets.fanouts.names import id_names
 from ..facets.finding import LABEL_ROWS, MARK, digests_of, file_rows
 from ..ingest.writer import Writer
 from ..keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, parse_address, place_of, shard_tenant
@@ -43,7 +42,8 @@ from ..protocol.changing import (
     redrive,
 )
 from ..protocol.dispatch import ShardMessage, send
-from ..protocol.mirroring import ELSEWHERE_PK, mirror, mirror_event, request_copy
+from ..protocol.ingest import id_names
+from ..protocol.mirroring import mirror, mirror_event, note_on_side
 from ..protocol.moving import copied, moved_wake
 from ..protocol.owning import note_of
 from ..queries.event_filter import EventFilter
@@ -309,45 +309,31 @@ class Changes:
         return len(rows)
 
     async def _carry(self, address: Address, steps: Steps[ChangeResult]) -> ChangeResult:
-        """Apply a change to an event. A mirrored event's copy is changed too, before the caller gets the answer; its end included."""
-        if self._mirror is None or place_of(address.shard) != MIRRORED:
-            return await self._runner.run(steps)
-        async with self._mirror.serving() as way:
-            answer = await self._runner.run(steps)
-            if way is not None and answer != "missing":
-                await self._mirror.copied(mirror_event(address, way))
-        return answer
+        """Apply a change to an event, and to its copy, its end included."""
+        return await self._mirror.carry(address, steps, lambda answer: answer != "missing")
 
     async def settled(self, tenant: str, event_id: str) -> None:
         """Copy a mirrored event that another request has stored or changed, before a caller gets it as the answer."""
-        address = await self.lookup.address(tenant, event_id) if self._mirror is not None else None
-        if self._mirror is not None and address is not None and place_of(address.shard) == MIRRORED:
-            async with self._mirror.serving() as way:
-                if way is not None:
-                    await self._mirror.copied(mirror_event(address, way))
+        if self._mirror.paired and (address := await self.lookup.address(tenant, event_id)) is not None:
+            async with self._mirror.serving(address.shard) as operation:
+                await operation.copy(partial(mirror_event, address))
 
     async def _redriven(self, shard: str, rows: Mapping[str, Row], now: Millis) -> dict[str, Address]:
-        if self._mirror is None or place_of(shard) != MIRRORED:
-            if self._mirror is not None and self._mirror.side == "second":
-                # The ledger row may be in the first account, which may be away.
-                await self._runner.run(request_copy(shard, ELSEWHERE_PK))
-            placed = await self._runner.run(redrive(shard, rows, now))
-            await self._runner.run(note_of(shard))
-        else:
-            async with self._mirror.serving() as way:
+        async with self._mirror.serving(shard) as operation:
+            way, firsts = operation.way, []
+            if way is not None:
                 # An event that was redriven before, and not copied then, is found by its first place.
                 firsts = [await self.lookup.address(shard_tenant(shard), str(row.props["id"])) for row in rows.values()]
-                await self._runner.run(request_copy(shard))
-                shut = partial(mirror, way=way) if way is not None else None
-                placed = await self._runner.run(redrive(shard, rows, now, shut))
-                if way is not None and placed is not None:
-                    await self._mirror.copied(mirror(shard, way, frozenset(rows)))
-                    for first in firsts:
-                        if first is not None and first.shard != shard:
-                            await self._mirror.copied(mirror_event(first, way))
-                    # The copy's pointers are read: they are there now.
-                    await self._runner.run(note_of(shard, way.copy))
-                await self._runner.run(note_of(shard))
+            await self._mirror.before_redrive(shard)
+            placed = await self._runner.run(redrive(shard, rows, now, None if way is None else partial(mirror, way=way)))
+            if way is not None and placed is not None:
+                await operation.copy(partial(mirror, shard, only=frozenset(rows)))
+                for first in firsts:
+                    if first is not None and first.shard != shard:
+                        await operation.copy(partial(mirror_event, first))
+                # The copy's pointers are read: they are there now.
+                await self._runner.run(note_on_side(way.copy, shard))
+            await self._runner.run(note_of(shard))
         if placed is None:
             raise OutcomeUnknown("the other account has taken over during the change")
         return placed
@@ -403,7 +389,7 @@ class Changes:
     async def _shorten(self, tenant: str, props: Props, place: Address) -> None:
         """Point the ids that name an event at its new place at once. Only a shortcut, because the pointers lead there too."""
         try:
-            for name in id_names(props):
+            for name in id_names(props, FACETS):
                 partition = id_partition(tenant, name)
                 named = await self._tables.get(IDS, partition, id_row_key(name))
                 if named is not None and (name == props["id"] or await self._leads_to(named, str(props["id"]))):

@@ -62,6 +62,11 @@ class Arrivals:
             load.shards += 1
 
     @property
+    def opened_here(self) -> bool:
+        """True if this process has opened the shard (express delivery)."""
+        return self._most > 0
+
+    @property
     def in_flight(self) -> int:
         """Events that are not delivered yet."""
         return len(self.pending) + len(self.storing) + len(self.running)

@@ -12,20 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ...core.clock import Clock
 from ...core.errors import StorageError
-from ...core.ids import Ids
-from ...engine.async_runner import AsyncRunner
 from ..protocol.dispatch import ShardMessage, send
 from ..rules import held_within, leaves_to_others, seems_alone
+from ..shard_services import ShardServices
 from ..timings import BURST_TOGETHER, BURST_WATCHED_FOR
 
 
 class Bursts:
     """The full shards that one process serves, and the messages that it has passed on. Belongs to one event loop."""
 
-    def __init__(self, runner: AsyncRunner, clock: Clock, ids: Ids, counters: Counter[str]) -> None:
-        self._runner, self._clock, self._ids, self._counters = runner, clock, ids, counters
+    def __init__(self, services: ShardServices) -> None:
+        self._runner, self._clock, self._ids, self._counters = services.runner, services.clock, services.ids, services.counters
         self._name = ""
         """Name of this process in the messages that it passes on."""
         self._wakes: Counter[int] = Counter()

@@ -19,7 +19,7 @@ from ...storage.ports import Row
 from ...tenants.model import Retry
 from .. import rules
 from ..facets import FACETS, facets_for
-from ..keys import MIRRORED, is_shard, place_of, shard_tenant
+from ..keys import is_shard, shard_tenant
 from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, ended_owner, parse_messages, postpone, send
 from ..shard.gate import parse_gate, read_gate
@@ -27,7 +27,8 @@ from ..shard.ledger import entry_for
 from ..shard.retries import RetryPolicy, policy_of
 from ..shard_services import ShardServices
 from ..timings import BUSY_OWNERS, MIRROR_ASKED_AGAIN_AFTER, TAKEN_WITHIN
-from .arrivals import Arrivals
+from ..unmirrored import UNGUARDED, ShardGuard
+from .arrivals import Arrivals, no_arrivals
 from .attempt import DeliveryAttempts, DeliveryMeans, TenantDelivery
 from .bursts import Bursts
 from .owner import Owner, OwningProcess
@@ -38,7 +39,6 @@ from .waits import Waits
 if TYPE_CHECKING:
     from ...delivery.fleet_owners.routing import OwnerRouting
     from ..facets.long_work.tokens import WorkTokens
-    from ..mirror.pair import MirrorGuard
     from ..outcomes.callback_writer import TellOutcomes
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class Firing:
         self._budget = Budget(settings.fire_bytes - small)
         self._shared = SharedInvocation(clock, small)
         self._settings = settings
-        self._bursts = Bursts(runner, clock, ids, services.counters)
+        self._bursts = Bursts(services)
         self._at_once: set[asyncio.Task[Exception | None]] = set()
         self._tracing = False
         """True if deliveries are traced."""
@@ -210,26 +210,22 @@ class Firing:
             log.debug("The failure of shard %s was not noted: %s", message.shard, unmarked, extra={"action": "failure_unnoted"})
 
     async def _serve(self, message: ShardMessage, seen: Row | None, retries: bool) -> None:
-        guard: MirrorGuard | None = None
-        if self._mirror is not None and place_of(message.shard) == MIRRORED:
-            try:
-                leave = await self._mirror.guard(message.shard)
-            except StorageError as error:
-                # This is no failure of the shard: the pause between its messages must not grow.
-                log.debug("It is unknown which account serves shard %s: %s", message.shard, error, extra={"action": "side_unknown"})
-                self._counters["shards_unsure"] += 1
-                leave = MIRROR_ASKED_AGAIN_AFTER
-            if leave is None:
-                # The other side's own sweep sends its own messages.
-                self._counters["shards_elsewhere"] += 1
-                return
-            if isinstance(leave, int | float):
-                await self._runner.run(send(message.alone(), self._clock.now() + round(leave * 1000), retries_only=retries))
-                return
-            guard = leave
+        try:
+            guard = await self._mirror.guard(message.shard)
+        except StorageError as error:
+            # This is no failure of the shard: the pause between its messages must not grow.
+            log.debug("It is unknown which account serves shard %s: %s", message.shard, error, extra={"action": "side_unknown"})
+            self._counters["shards_unsure"] += 1
+            guard = MIRROR_ASKED_AGAIN_AFTER
+        if guard is None:
+            # The other side's own sweep sends its own messages.
+            self._counters["shards_elsewhere"] += 1
+            return
+        if not isinstance(guard, ShardGuard):
+            await self._runner.run(send(message.alone(), self._clock.now() + round(guard * 1000), retries_only=retries))
+            return
         owner = f"o{self._ids.name()}"
-        taken_at = self._clock.monotonic()
-        stopped = guard.stopped if guard is not None else 0
+        taken_at, stopped = self._clock.monotonic(), guard.stopped
         name, ended = "", message.ended
         if self._process is not None:
             name = self._process.name
@@ -244,9 +240,8 @@ class Firing:
         if taken == "gone":
             return
         if taken == "done":
-            before = guard.before_end if guard is not None else None
             await self._runner.run(
-                owning.tidy(message.shard, message.index, lambda rows: entry_for(rows, self._clock.now()), FACETS, before)
+                owning.tidy(message.shard, message.index, lambda rows: entry_for(rows, self._clock.now()), FACETS, guard.before_end)
             )
             return
         if isinstance(taken, owning.ShardBusy):
@@ -255,20 +250,18 @@ class Firing:
             await self._runner.run(send(message.alone(), self._clock.now() + taken.wait + 1_000, retries_only=retries))
             return
         self._counters["shards_taken"] += 1
-        await self._own(taken, taken_at, guard)
+        await self._own(taken, taken_at, guard, no_arrivals(taken.shard))
 
     async def serve_own(self, session: owning.OwnerSession, arrivals: Arrivals, opened_at: float) -> None:
         """Serve a shard that this process has opened as its owner. opened_at: monotonic time at which its first transaction was sent."""
         self._counters["shards_express"] += 1
         self.serving += 1
         try:
-            await self._own(session, opened_at, None, arrivals)
+            await self._own(session, opened_at, UNGUARDED, arrivals)
         finally:
             self.serving -= 1
 
-    async def _own(
-        self, session: owning.OwnerSession, taken_at: float, guard: MirrorGuard | None, arrivals: Arrivals | None = None
-    ) -> None:
+    async def _own(self, session: owning.OwnerSession, taken_at: float, guard: ShardGuard, arrivals: Arrivals) -> None:
         """Serve a shard as its owner. taken_at: monotonic time at which the request that made this process its owner was sent."""
         # Taking the shard was a write, so the clock was measured a moment ago.
         self._clock.check()

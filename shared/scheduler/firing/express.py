@@ -45,13 +45,7 @@ _NO_LOAD = ExpressLoad()
 class Express:
     """Express delivery of one process. Belongs to one event loop."""
 
-    def __init__(
-        self,
-        firing: Firing,
-        services: ShardServices,
-        flow: Flow,
-        fresh: Sequence[str],
-    ) -> None:
+    def __init__(self, services: ShardServices, firing: Firing, flow: Flow, fresh: Sequence[str]) -> None:
         """firing: serves the shards that are opened here. fresh: the places that take new shards."""
         self._runner, self._clock, self._ids, self._flow = services.runner, services.clock, services.ids, flow
         self._rota, settings = AccountRotation(fresh, services.clock), services.settings

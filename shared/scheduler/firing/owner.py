@@ -39,7 +39,7 @@ from ..timings import (
     SETTLE_WITHIN,
 )
 from ..wakes.service import Wakes
-from .arrivals import Arrivals, no_arrivals
+from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, unclaimed
 from .due_times import DueTimes
 from .keyed import KeyedEvents
@@ -83,10 +83,9 @@ class Owner:
         session: owning.OwnerSession,
         attempts: DeliveryAttempts,
         process: OwningProcess,
-        arrivals: Arrivals | None,
+        arrivals: Arrivals,
     ) -> None:
-        """arrivals: the events that this process stores in the shard while it serves it, for a shard that it has opened (express
-        delivery)."""
+        """arrivals: the events that this process stores in the shard while it serves it."""
         self._session, self._attempts, self._permission = session, attempts, attempts.permission
         self._runner, self._flow, tell, self._leaving, self._busy, lines, self._wakes = process
         self._clock = clock = self._runner.clock
@@ -109,9 +108,8 @@ class Owner:
         self._owed = OwedOutcomes(clock, tell, self._add_outcome)
         self._keyed = KeyedEvents(session, self._tenant, lines, clock, attempts.waits, self._woken.set)
         self._unowned = UnownedEvents(attempts, clock, succeeds=session.epoch > 1 and not session.succeeds_lost)
-        self._express = arrivals is not None
-        """True for a shard that this process has opened."""
-        self._arrivals = arrivals = arrivals or no_arrivals(session.shard)
+        self._express = arrivals.opened_here
+        self._arrivals = arrivals
         arrivals.running, arrivals.wake_owner = self._running, self._woken.set
 
     async def run(self) -> None:
@@ -180,7 +178,12 @@ class Owner:
         rows = {rk: row.props for rk, row in self._session.rows.items()}
         policy = self._attempts.tenant.policy
         patience = REST_BEYOND_BUSY if self._busy() else REST_BEYOND
-        todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, FREE, patience)
+        owed = self._session.owed
+
+        def decide(holds: Mapping[str, ClaimHold] = FREE, blocked: Mapping[str, Millis] = rules.NONE_BLOCKED) -> rules.Agenda:
+            return rules.agenda(rows, self._session.epoch, self._clock.now(), policy, holds, patience, blocked, owed)
+
+        todo = decide()
         self._paused.clear()
         self._holds = None if going else FREE
         blocked: dict[str, Millis] = {}
@@ -192,7 +195,7 @@ class Owner:
             blocked |= await self._keyed.blocked([rk for rk in todo.claim if rk not in blocked], self._outcomes)
             skips = await self._keyed.skips()
         if blocked:
-            todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, FREE, patience, blocked)
+            todo = decide(FREE, blocked)
         if todo.claim and not going:
             wanted = Counter([str(rows[rk]["channel"]) for rk in todo.claim])
 
@@ -206,7 +209,7 @@ class Owner:
                 for name, hold in holds.items():
                     if hold.full:
                         self._attempts.waits.full(name, self._flow.lanes.lane(self._tenant, name).reason_to_wait(), hold.until)
-                todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, holds, patience, blocked)
+                todo = decide(holds, blocked)
         todo.settle.update({rk: silence(rows[rk], policy(rows[rk]), self._clock.now()) for rk in todo.silent})
         todo.settle.update(skips)
         if todo.claim:

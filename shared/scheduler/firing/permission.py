@@ -11,14 +11,14 @@ from ...storage.ports import Props
 from ..timings import HEARTBEAT_EVERY, OWNER_MAY_START
 
 if TYPE_CHECKING:
-    from ..mirror.pair import MirrorGuard
+    from ..unmirrored import ShardGuard
 
 
 class StartPermission:
     """The permission of one owner. A delivery starts only while it holds."""
 
-    def __init__(self, clock: Clock, taken_at: float, guard: MirrorGuard | None) -> None:
-        """taken_at: monotonic time at which the request to take the shard was sent. guard: only for a mirrored shard."""
+    def __init__(self, clock: Clock, taken_at: float, guard: ShardGuard) -> None:
+        """taken_at: monotonic time at which the request to take the shard was sent."""
         self._clock, self._heartbeat_at, self._guard = clock, taken_at, guard
         self._renewed = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
@@ -29,9 +29,7 @@ class StartPermission:
 
     def covers_now(self) -> bool:
         """Return True if the last heartbeat, and the last observation of the fence, cover a delivery that starts now."""
-        if self.ended or self._clock.monotonic() - self._heartbeat_at >= OWNER_MAY_START:
-            return False
-        return self._guard is None or self._guard.may_start
+        return not self.ended and self._clock.monotonic() - self._heartbeat_at < OWNER_MAY_START and self._guard.may_start
 
     async def wait_to_start(self) -> bool:
         """Wait until a delivery may start; return False if none may start any more."""
@@ -48,8 +46,7 @@ class StartPermission:
     def renew(self, sent: float) -> None:
         """Note a transaction that succeeded. sent: monotonic time at which it was sent; validity counts from there."""
         self._heartbeat_at = sent
-        if self._guard is not None:
-            self._guard.dirty = True
+        self._guard.note_change()
         self._wake_waiting()
 
     def lose_shard(self) -> None:
@@ -68,12 +65,11 @@ class StartPermission:
 
     async def confirm_side(self) -> bool:
         """Observe the fence and bring the copy up to date; return False if the other account serves the shard."""
-        return self._guard is None or await self._guard.look()
+        return await self._guard.look()
 
     def start_watch(self) -> None:
         """Observe the fence and keep the copy up to date in a task of its own."""
-        if self._guard is not None:
-            self._watch = asyncio.create_task(self._guard.watch(self._overtaken, self._wake_waiting))
+        self._watch = self._guard.start_watch(self._overtaken, self._wake_waiting)
 
     def cancel_watch(self) -> None:
         """Ask the task of `start_watch` to end."""
@@ -90,6 +86,6 @@ class StartPermission:
         self.lose_shard()
         self._wake_waiting()
 
-    def before_end(self, entry: Props) -> Steps[bool] | None:
-        """Return the steps between a done gate and its ledger row, which close the copy; None for a shard that is not mirrored."""
-        return self._guard.before_end(entry) if self._guard is not None else None
+    def before_end(self, entry: Props) -> Steps[bool]:
+        """Return the steps between a done gate and its ledger row."""
+        return self._guard.before_end(entry)

@@ -109,7 +109,6 @@ class FillingShard:
     announced: int = 0
     """The number of events for which its message was timed."""
     closed: bool = False
-    mirrored: bool = False
     copy: str | None = None
     """ETag of the copy's gate as this writer left it; only for a mirrored shard."""
 
@@ -127,6 +126,11 @@ class FillingShard:
     def fits(self, event: EventToStore, due: Millis, now: Millis, settings: Settings) -> bool:
         """Return True if the event can still go in. due: its delivery time, or `now` if that is past."""
         return self.opened.wake <= due and self.opened.bytes + event.size <= settings.shard_bytes and not self.over(now, settings)
+
+    @property
+    def mirrored(self) -> bool:
+        """True for a mirrored shard."""
+        return self.is_at(MIRRORED)
 
     def is_at(self, account: str | None) -> bool:
         """Return True if the shard is at this place, or at any for None."""
@@ -183,7 +187,7 @@ class FillingShards:
             # Never later than its first event: an event due before the wake-up opens another shard.
             wake = opens_at(event.due, now, part=part, others=len(fillings))
             name = placed(self._ids.name(), MIRRORED if mirrored else account or self._rota.next())
-            filling = FillingShard(OpenShard(shard_key(tenant, name), self._ids.name(), wake, FACETS), mirrored=mirrored)
+            filling = FillingShard(OpenShard(shard_key(tenant, name), self._ids.name(), wake, FACETS))
             fillings.append(filling)
             # A minute is as young as its parts: it is known to be crowded for as long as they are filled.
             for used in dict.fromkeys((minute, tens, key)):

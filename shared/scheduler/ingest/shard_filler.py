@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from ...engine.effects import Steps
-from ..keys import MIRRORED, index_partition, place_of
+from ..keys import index_partition, place_of
 from ..protocol.dispatch import ShardMessage
 from ..protocol.ingest import (
     GROUP_BYTES,
@@ -27,7 +27,7 @@ from ..protocol.ingest import (
     note_counts,
     note_sent,
 )
-from ..protocol.mirroring import SECOND, Way, append_copy, mirror, on_side
+from ..protocol.mirroring import Way, append_copy, mirror
 from ..rules import shared_wake, visible_at
 from ..shard_services import ShardServices
 from ..timings import DISPATCH_AHEAD, ENOUGH_EVENTS, GROUP_WAIT, MANY_EVENTS, NOTE_FROM, URGENT_FILL_TIME
@@ -77,15 +77,6 @@ class ShardFiller:
     def start(self, filling: FillingShard) -> None:
         """Write what waits for the shard, and send its message."""
         filling.task = asyncio.create_task(self._fill(filling))
-
-    @asynccontextmanager
-    async def serving(self, shard: str) -> AsyncIterator[Way | None]:
-        """Permit writing to the shard and acknowledging it. Yields the way to copy a mirrored shard; None for others."""
-        if self._mirror is None or place_of(shard) != MIRRORED:
-            yield None
-            return
-        async with self._mirror.serving() as way:
-            yield way
 
     async def file(self, filling: FillingShard) -> None:
         """Write the index row: from then on no sweep can overlook what is stored in the shard."""
@@ -138,8 +129,7 @@ class ShardFiller:
     def _file(self, filling: FillingShard) -> Steps[None]:
         opened = filling.opened
         filling.index = yield from file_shard(opened.shard, opened.wake, sent=self._is_near(opened.wake))
-        if filling.mirrored and self._mirror is not None and not self._mirror.whole:
-            yield from on_side(SECOND, file_shard(opened.shard, opened.wake, sent=False))
+        yield from self._mirror.file_copy(opened.shard, opened.wake)
 
     async def _fill(self, filling: FillingShard) -> None:
         """Write pending events group by group until none is left."""
@@ -250,14 +240,14 @@ class ShardFiller:
     async def _append(self, filling: FillingShard, entries: Sequence[Entry]) -> dict[str, str]:
         """Store a group and its copy; return the ETags of the rows that are stored for good."""
         opened = filling.opened
-        async with self.serving(opened.shard) as way:
+        async with self._mirror.serving(opened.shard) as operation:
             stored = (await self._runner.run(append(opened, entries))).stored
-            if way is not None and stored and self._mirror is not None:
-                await self._mirror.copied(self._copy(filling, way, entries, stored))
+            if stored:
+                await operation.copy(partial(self._copy, filling, entries, stored))
         return stored
 
     @staticmethod
-    def _copy(filling: FillingShard, way: Way, entries: Sequence[Entry], stored: Mapping[str, str]) -> Steps[bool]:
+    def _copy(filling: FillingShard, entries: Sequence[Entry], stored: Mapping[str, str], way: Way) -> Steps[bool]:
         opened = filling.opened
         if opened.held is not None and not filling.closed and len(stored) == len(entries):
             filling.copy = yield from append_copy(opened.shard, way, opened.held, filling.copy, entries, stored)

@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import batched
 from typing import NamedTuple
 
@@ -285,7 +286,7 @@ class Writer:
         now = self._clock.now()
         places, turns = [], LoopTurns(EVENTS)
         for number in todo:
-            mirrored = self._mirror is not None and (self._mirror.whole or events[number].durability == "mirrored")
+            mirrored = self._mirror.takes(events[number])
             places.append((number, *self._fillings.place(tenant, events[number], now, mirrored=mirrored)))
             await turns.spend()
         named = [place for place in places if events[place[0]].id is not None]
@@ -337,7 +338,7 @@ class Writer:
         assert event.id is not None
         try:
             known: FreshId | KnownId | None = None
-            if event.reuses is None and (filling.filed is None or (self._mirror is not None and self._mirror.whole)):
+            if event.reuses is None and (filling.filed is None or self._mirror.whole):
                 # Most likely the id is free. But a repeated request must not list a shard that stays empty, and the second account need not
                 # ask the first about events that it has itself.
                 known = await self._runner.run(known_id(tenant, event.id))
@@ -355,9 +356,9 @@ class Writer:
         """Register the event's ids for the place, unless one is in use. Raises `StorageError`."""
         tenant = call.tenant
         # The first account is asked within the time for which this side surely serves, so it cannot store the event in between.
-        async with self._filler.serving(filling.opened.shard) as way:
-            for name in event.names if self._mirror is not None else ():
-                before = await self._mirror.known_before(tenant, event, name) if self._mirror is not None else None
+        async with self._mirror.serving(filling.opened.shard) as operation:
+            for name in event.names:
+                before = await self._mirror.known_before(tenant, event, name)
                 if before is not None and not (event.reuses is not None and event.reuses(before.row.props)):
                     return before
             await self._filler.file(filling)
@@ -371,24 +372,22 @@ class Writer:
                         known = await self._runner.run(reuse_id(tenant, name, event.hash, here, event.reuses))
                     else:
                         known = await self._runner.run(register_id(tenant, name, event.hash, here))
-                    if way is not None and self._mirror is not None:
-                        # Before the event is stored anywhere: otherwise a second event with the same id could be made after a failover.
-                        await self._mirror.copy_id(tenant, name, way)
+                    # Before the event is stored anywhere: otherwise a second event with the same id could be made after a failover.
+                    await operation.copy_id(tenant, name)
                 if isinstance(known, KnownId):
                     break
             return known
 
     async def _settled(self, tenant: str, event: EventToStore, known: KnownId) -> None:
         """Copy an event that already has the id, before any caller gets it as an answer."""
-        async with self._filler.serving(known.row.pk) as way:
-            if way is not None and self._mirror is not None:
-                for name in event.names:
-                    await self._mirror.copy_id(tenant, name, way)
-                await self._mirror.copied(mirror_event(Address(known.row.pk, known.row.rk), way))
+        async with self._mirror.serving(known.row.pk) as operation:
+            for name in event.names:
+                await operation.copy_id(tenant, name)
+            await operation.copy(partial(mirror_event, Address(known.row.pk, known.row.rk)))
 
     def term(self, since: Millis | None = None) -> int:
         """Return the epoch under which the second account of a pair accepts an event; see `Mirror.term`. 0 in any other account."""
-        return self._mirror.term(since) if self._mirror is not None else 0
+        return self._mirror.term(since)
 
     def open_shards(self) -> int:
         """Return the number of open shards, for metrics and tests."""

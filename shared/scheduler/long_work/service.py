@@ -16,11 +16,9 @@ from ..end_notes import EndNotes
 from ..facets import FACETS, facets_for
 from ..facets.long_work.rules import HeldToken, completed, failed, heard, refusal
 from ..firing.dispatch import Firing
-from ..keys import MIRRORED, Address, index_key, parse_server_id, place_of, shard_tenant
-from ..owed import OWED
+from ..keys import Address, index_key, parse_server_id, shard_tenant
 from ..protocol.completing import WorkSettled, extend_work, settle_work
 from ..protocol.dispatch import ShardMessage, send
-from ..protocol.mirroring import mirror_event
 from ..rows import shown_state
 from ..rules import RowOutcome, is_over, visible_at
 from ..shard_services import ShardServices
@@ -115,7 +113,7 @@ class LongWorkCalls:
             log.debug("A receiver has ended the work on event %s", props["id"], extra=extra)
             # What is owed after the end of an event does not wait for the deadline that it had.
             now = self._clock.now()
-            wake = int(props["next"]) if props["state"] == "retrying" else now if props.get(OWED) else None
+            wake = int(props["next"]) if props["state"] == "retrying" else now if FACETS.owes(props) else None
             await self._announce(address.shard, wake, now)
             if is_over(props):
                 self._notes.ended(settled.row)
@@ -123,19 +121,12 @@ class LongWorkCalls:
         return shown
 
     async def _carried(self, address: Address, steps: Steps[WorkSettled | None]) -> WorkSettled | None:
-        """Run the steps; None for an event that is not stored any more. A mirrored event's copy is changed too, before the caller gets the
-        answer."""
+        """Run the steps; None for an event that is not stored any more."""
         if not await self._firing.knows(shard_tenant(address.shard)):
             # The rows of a tenant that has ended are removed over hours.
             return None
-        if self._mirror is None or place_of(address.shard) != MIRRORED:
-            return await self._runner.run(steps)
-        async with self._mirror.serving() as way:
-            settled = await self._runner.run(steps)
-            # Also for a call that found its change stored: it repeats one whose answer was lost, perhaps before the copy was changed.
-            if way is not None and settled is not None and settled.state in _COPIED:
-                await self._mirror.copied(mirror_event(address, way))
-        return settled
+        # A call that found its change stored repeats one whose answer was lost, perhaps before the copy was changed.
+        return await self._mirror.carry(address, steps, lambda settled: settled is not None and settled.state in _COPIED)
 
     async def _announce(self, shard: str, needed: Millis | None, now: Millis) -> None:
         """Ask for an owner. needed: time at which there is something to do; None if the owner has only to count an event that has ended.

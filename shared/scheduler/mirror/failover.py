@@ -23,9 +23,10 @@ from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Replace
 from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW
 from ...tenants.rows import PK_TENANTS
 from ...web.problem import conflict
-from ..facets.fanouts.names import id_names
+from ..facets import FACETS
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, HOME, MIRRORED, NEWS, BesideId, index_partitions, index_shard, minute_text, place_of
 from ..label_index import LABELS_ROW, labels_wanted
+from ..protocol.ingest import id_names
 from ..protocol.mirroring import (
     AGAIN_PK,
     ELSEWHERE_PK,
@@ -39,9 +40,9 @@ from ..protocol.mirroring import (
     finish_copy,
     mirror,
     mirror_id,
+    note_on_side,
     restore,
 )
-from ..protocol.owning import note_of
 from ..queries.stats import copy_lag
 from ..shard.ledger import entry_for
 from ..state_pass import PROGRESS_ROW as STATE_ROWS
@@ -298,7 +299,7 @@ class Failover:
             if row.read_at - row.timestamp >= RECOPY_AFTER and await self._runner.run(mirror(row.rk, way)):
                 # The redriver may have ended before it noted its work.
                 for side in (way.source, way.copy):
-                    await self._runner.run(note_of(row.rk, side))
+                    await self._runner.run(note_on_side(side, row.rk))
                 await self._tables.write(way.source + SWEEPS, AGAIN_PK, (Delete(row.rk, row.etag),))
                 counts["again"] += 1
         return counts
@@ -339,7 +340,7 @@ class Failover:
         """Note the redriven events of a shard that is not mirrored in the first's ledger; return False if its account does not answer."""
         async with self._in_flight:
             try:
-                await self._runner.run(note_of(shard, FIRST))
+                await self._runner.run(note_on_side(FIRST, shard))
             except StorageError as error:
                 log.debug("Shard %s could not be read: %s", shard, error, extra={"action": "follow_failed", "shard": shard})
                 return False
@@ -365,7 +366,7 @@ class Failover:
         rows = await load_rows(self._tables, RowQuery(way.source + EVENTS, shard, FIRST_EVENT, END_EVENTS))
         tenant = shard.split("-", 2)[2]
         for row in rows:
-            for name in id_names(row.props):
+            for name in id_names(row.props, FACETS):
                 if not await self._runner.run(mirror_id(tenant, name, way, self._beside)):
                     return "failed"
         if way.copy == FIRST:
@@ -375,7 +376,7 @@ class Failover:
         gate = await self._tables.get(way.source + EVENTS, shard, GATE)
         if gate is not None and gate.props["state"] == "done":
             await self._runner.run(finish_copy(shard, way, entry_for(rows, now)))
-            await self._runner.run(note_of(shard, way.copy))
+            await self._runner.run(note_on_side(way.copy, shard))
         return "copied"
 
     async def lag(self) -> tuple[Millis, int]:

@@ -12,19 +12,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from ...core.clock import Clock, Millis
 from ...core.errors import OutcomeUnknown, StorageError, Unavailable
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps
-from ...storage.names import SWEEPS
+from ...storage.names import IDS, SWEEPS
 from ...storage.ports import Props, Tables
-from ..keys import BesideId
-from ..protocol.ingest import KnownId, known_id
+from ..keys import MIRRORED, Address, BesideId, place_of
+from ..protocol.ingest import KnownId, file_shard, known_id
 from ..protocol.mirroring import (
+    ELSEWHERE_PK,
     FENCE_PK,
     FENCE_ROW,
     FIRST,
@@ -34,8 +36,11 @@ from ..protocol.mirroring import (
     Way,
     finish_copy,
     mirror,
+    mirror_event,
     mirror_id,
+    on_side,
     parse_fence,
+    request_copy,
     still_serves,
 )
 from ..rows import EventToStore
@@ -49,6 +54,7 @@ from ..timings import (
     OWNER_MAY_START,
     OWNER_SILENT,
 )
+from ..unmirrored import UNGUARDED, Copying, Mirror, ShardGuard
 
 log = logging.getLogger(__name__)
 
@@ -144,31 +150,46 @@ def _serving_side(fence: Fence) -> Side:
     return "second" if fence.syncing else fence.active
 
 
-class Mirror:
+class CopyingWay(Copying):
+    """An operation on a mirrored shard."""
+
+    def __init__(self, runner: AsyncRunner, way: Way | None, beside: BesideId) -> None:
+        self._runner, self.way, self._beside = runner, way, beside
+
+    async def copy(self, steps_of: Callable[[Way], Steps[bool]]) -> None:
+        if self.way is None:
+            return
+        try:
+            ours = await self._runner.run(steps_of(self.way))
+        except StorageError as error:
+            raise OutcomeUnknown(f"done in one account, but not copied to the other: {error}") from error
+        if not ours:
+            raise OutcomeUnknown("the other account has taken over during the operation")
+
+    async def copy_id(self, tenant: str, event_id: str) -> None:
+        await self.copy(partial(mirror_id, tenant, event_id, beside=self._beside))
+
+
+class PairedMirror(Mirror):
     """The pair as one side's scheduler sees it."""
+
+    paired = True
 
     def __init__(self, side: Side, pair: MirrorPair, runner: AsyncRunner, beside: BesideId) -> None:
         """beside: names the rows that are copied with the row of an id."""
+        super().__init__(runner)
         self.side, self.pair, self._beside = side, pair, beside
-        self._runner, self._clock = runner, runner.clock
+        self.whole = side == "second"
+        self._clock = runner.clock
         self._unasked_until = 0.0
 
-    @property
-    def whole(self) -> bool:
-        """True if every new event of this side is stored as a mirrored one, without which it could not be copied back to the
-        first account.
-        """
-        return self.side == "second"
+    def takes(self, event: EventToStore) -> bool:
+        return self.whole or event.durability == "mirrored"
 
     def _way(self, seen: FenceObservation) -> Way | None:
         return Way("", SECOND, SECOND, "first", seen.fence.epoch) if self.side == "first" else None
 
     def term(self, since: Millis | None = None) -> int:
-        """Return the epoch under which this side, the second, accepts an event; 0 if the first account may have it too.
-
-        since: time at which the event came, by the second account's time; None for one that comes now. Within one epoch of the second, no
-        process that knows the fence stores anything from a queue in the first account.
-        """
         seen = self.pair.last
         if self.side == "first" or seen is None or seen.fence.active == "first" or (since is not None and since < seen.at):
             return 0
@@ -182,11 +203,6 @@ class Mirror:
         return event.term is not None and event.term != self.term() and event.durability != "mirrored" and event.props["state"] != "dead"
 
     async def known_before(self, tenant: str, event: EventToStore, name: str) -> KnownId | None:
-        """Return the event that has `name`, an id of `event`, in the first account; None if there is none, or if it does not answer.
-
-        Only the second side asks. Raises `Unavailable` if that account does not answer and an event of the ingest queue may be there:
-        otherwise it would be delivered twice, or after its cancel.
-        """
         if not self.whole:
             return None
         try:
@@ -202,45 +218,46 @@ class Mirror:
             raise Unavailable("the first account did not answer a short time ago")
         try:
             async with asyncio.timeout(ID_CHECK_TIMEOUT):
-                return await self._runner.run(known_id(tenant, event_id, FIRST))
+                return await self._runner.run(on_side(FIRST, known_id(tenant, event_id), (IDS,)))
         except TimeoutError:
             # Otherwise each new event would wait for an account that hangs.
             self._unasked_until = self._clock.monotonic() + ID_CHECK_PAUSE
             raise Unavailable("the first account did not answer in time") from None
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Way | None]:
-        """Surround an operation on a mirrored shard that is acknowledged at the end. Yields the way to copy it, None if it is not copied.
+    def file_copy(self, shard: str, wake: Millis) -> Steps[None]:
+        if place_of(shard) == MIRRORED and not self.whole:
+            yield from on_side(SECOND, file_shard(shard, wake, sent=False))
 
-        Raises `Unavailable` before the operation if this side does not serve or may not. Raises `OutcomeUnknown` at the end if it took so
-        long that the other side may have taken over.
-        """
+    def serving(self, shard: str) -> AbstractAsyncContextManager[Copying]:
+        return self._serving() if place_of(shard) == MIRRORED else super().serving(shard)
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[Copying]:
         seen = await self.pair.sure()
         if _serving_side(seen.fence) != self.side or seen.fence.syncing or self.pair.wait(seen) > 0:
             raise Unavailable("this account does not serve mirrored events now: the other one has taken over, or is about to")
         way = self._way(seen)
-        yield way
+        yield CopyingWay(self._runner, way, self._beside)
         if way is None and self._clock.monotonic() - seen.sent >= self.pair.waits.stop:
             raise OutcomeUnknown("the operation took so long that the other account may have taken over")
 
-    async def copy_id(self, tenant: str, event_id: str, way: Way) -> None:
-        """Copy the row of an id, and the rows beside it. Raises `OutcomeUnknown`; see `copied`."""
-        await self.copied(mirror_id(tenant, event_id, way, self._beside))
+    async def carry[T](self, address: Address, steps: Steps[T], acknowledges: Callable[[T], bool]) -> T:
+        async with self.serving(address.shard) as operation:
+            answer = await self._runner.run(steps)
+            if acknowledges(answer):
+                await operation.copy(partial(mirror_event, address))
+        return answer
 
-    async def copied(self, steps: Steps[bool]) -> None:
-        """Copy what was just done. Raises `OutcomeUnknown` if this fails: the operation is done but must not be acknowledged."""
-        try:
-            ours = await self._runner.run(steps)
-        except StorageError as error:
-            raise OutcomeUnknown(f"done in one account, but not copied to the other: {error}") from error
-        if not ours:
-            raise OutcomeUnknown("the other account has taken over during the operation")
+    async def before_redrive(self, shard: str) -> None:
+        if place_of(shard) == MIRRORED:
+            await self._runner.run(request_copy(shard))
+        elif self.whole:
+            # The ledger row may be in the first account, which may be away.
+            await self._runner.run(request_copy(shard, ELSEWHERE_PK))
 
-    async def guard(self, shard: str) -> MirrorGuard | float | None:
-        """Return permission to serve a shard; seconds after which to ask again; or None if the other side serves it.
-
-        Raises `Unavailable`.
-        """
+    async def guard(self, shard: str) -> ShardGuard | float | None:
+        if place_of(shard) != MIRRORED:
+            return UNGUARDED
         seen = await self.pair.sure()
         if _serving_side(seen.fence) != self.side or seen.fence.syncing:
             return None
@@ -254,32 +271,31 @@ class Mirror:
         return guard
 
 
-class MirrorGuard:
+class MirrorGuard(ShardGuard):
     """One owner's permission to serve a mirrored shard. It observes the fence and keeps the copy up to date."""
 
     def __init__(self, shard: str, fence: Way, way: Way | None, runner: AsyncRunner, clock: Clock, stop: float) -> None:
         self._shard, self._fence, self._way, self._runner, self._clock, self._stop = shard, fence, way, runner, clock, stop
         self._every = min(MIRROR_COPY_EVERY, stop / 4)
         self._checked = float("-inf")
-        self.dirty = True
-        """True if there are changes that the copy lacks."""
-        self.stopped: Millis = 0
-        """Owners with an older last heartbeat, by the store's time, have stopped: they were the other side's."""
+        self._dirty = True
+        """The copy lacks changes."""
 
     @property
     def may_start(self) -> bool:
-        """True if the last observation still covers a delivery that starts now."""
         return self._clock.monotonic() - self._checked < self._stop
 
+    def note_change(self) -> None:
+        self._dirty = True
+
     async def look(self, *, copy: bool = True) -> bool:
-        """Observe the fence, and copy if `copy` is set; return False if the other side has taken over. Raises `StorageError`."""
         sent = self._clock.monotonic()
         if copy and self._way is not None:
-            self.dirty = False
+            self._dirty = False
             try:
                 ours = await self._runner.run(mirror(self._shard, self._way))
             except BaseException:
-                self.dirty = True
+                self._dirty = True
                 raise
         else:
             ours = await self._runner.run(still_serves(self._fence))
@@ -287,15 +303,16 @@ class MirrorGuard:
             self._checked = sent
         return ours
 
-    async def watch(self, lost: Callable[[], None], renewed: Callable[[], None]) -> None:
-        """Observe the fence repeatedly. Calls `lost` if the other side has taken over, and `renewed` after each observation that shows it
-        has not."""
+    def start_watch(self, lost: Callable[[], None], renewed: Callable[[], None]) -> asyncio.Task[None]:
+        return asyncio.create_task(self._watch(lost, renewed))
+
+    async def _watch(self, lost: Callable[[], None], renewed: Callable[[], None]) -> None:
         while True:
             await self._clock.sleep(self._every)
-            if not self.dirty and self._clock.monotonic() - self._checked < self._every * 1.5:
+            if not self._dirty and self._clock.monotonic() - self._checked < self._every * 1.5:
                 continue
             try:
-                ours = await self.look(copy=self.dirty)
+                ours = await self.look(copy=self._dirty)
             except StorageError as error:
                 # Nothing new is started once the last observation is too old.
                 log.info("The copy of shard %s is delayed: %s", self._shard, error, extra={"action": "copy_failed", "shard": self._shard})
@@ -307,7 +324,6 @@ class MirrorGuard:
             renewed()
 
     def before_end(self, entry: Props) -> Steps[bool]:
-        """Return the steps between a done gate and its ledger row."""
         if self._way is not None:
             return finish_copy(self._shard, self._way, entry)
         return still_serves(self._fence)

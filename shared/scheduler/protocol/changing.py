@@ -24,13 +24,13 @@ from ...engine.effects import Steps, get, write
 from ...storage.names import EVENTS
 from ...storage.ports import Applied, Merge, Props, Row, WriteRefused
 from ..facets import FACETS
-from ..keys import MIRRORED, Address, minute_text, parse_address, place_of
+from ..keys import Address, minute_text, parse_address
 from ..overlap import asked_props
 from ..points import Filing
 from ..receipts import RECEIVED, with_receipts
 from ..rules import GOING, may_change
 from .ingest import file_shard
-from .moving import CAME, SOURCE, copied, finish_move, no_copy, place_at, point, target_shard
+from .moving import SOURCE, copied, finish_move, place_at, point, target_shard
 
 WINDOW = ("flex", "shift")
 """Properties of an event that was taken forward into its window. In this order in every row."""
@@ -108,7 +108,7 @@ def edit_as_found(address: Address, change_of: Callable[[Props], Props], match: 
         if verdict != "yes":
             continue
         change = change_of(row.props)
-        answer = yield from write(EVENTS, row.pk, Merge(row.rk, {**change, **no_copy(row)}, row.etag))
+        answer = yield from write(EVENTS, row.pk, Merge(row.rk, {**change, **FACETS.touched(row.props)}, row.etag))
         if isinstance(answer, Applied):
             return Done(Row(row.pk, row.rk, {**row.props, **change}, answer.etags[0], row.timestamp, row.read_at))
         if not isinstance(answer, WriteRefused):
@@ -134,7 +134,8 @@ def cancel_together(rows: Sequence[Row], now: Millis, nonce: str, receipt: Props
     It equals that many single cancels without anything in between. Returns False if a row has changed, or if no answer came: then cancel
     them one by one.
     """
-    ops = (Merge(row.rk, {"state": "cancelled", "ended": now, "by": nonce, **receipt, **no_copy(row)}, row.etag) for row in rows)
+    change: Props = {"state": "cancelled", "ended": now, "by": nonce, **receipt}
+    ops = (Merge(row.rk, {**change, **FACETS.touched(row.props)}, row.etag) for row in rows)
     answer = yield from write(EVENTS, rows[0].pk, *ops)
     return isinstance(answer, Applied)
 
@@ -233,7 +234,8 @@ def redrive(
         rk: {**without_window(copied(row.props, now, FACETS)), "tries": 0, "failed": 0, "free": 0} for rk, row in rows.items()
     }
     for rk, copy in copies.items():
-        copy[CAME if place_of(source) == MIRRORED else SOURCE] = Address(source, rk).text
+        former = Address(source, rk)
+        copy |= FACETS.came_from(former) or {SOURCE: former.text}
     while len(placed) < len(copies):
         shard = target_shard(source, "redrive", attempt)
         yield from file_shard(shard, now, sent=False)
@@ -243,5 +245,5 @@ def redrive(
         if len(placed) < len(copies) and shut is not None and not (yield from shut(shard)):
             return None
     for rk, row in rows.items():
-        yield from point(source, row, placed[rk])
+        yield from point(source, row, placed[rk], FACETS)
     return placed

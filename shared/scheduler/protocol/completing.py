@@ -18,12 +18,12 @@ from ...core.clock import Millis
 from ...engine.effects import Steps, get, write
 from ...storage.names import EVENTS, SHARDS
 from ...storage.ports import Applied, Insert, Merge, Props, Row
+from ..facets import FACETS
 from ..facets.long_work.rules import HeldToken, WorkState, state_of
 from ..keys import Address, index_key, index_partition, shard_tenant
 from ..points import Facets, Filing
 from ..rules import FINAL, RowOutcome, due_at, tally
 from ..shard.gate import parse_gate, read_gate
-from .moving import no_copy
 
 type Decide = Callable[[Props], RowOutcome]
 
@@ -73,7 +73,7 @@ def extend_work(address: Address, token: HeldToken, change_of: Callable[[Props],
 
 def _changed(row: Row, change: Props) -> Steps[Row | None]:
     """Merge a change on the row's ETag; None if it is refused or lost. Then the row is read again: it shows what became of it."""
-    answer = yield from write(EVENTS, row.pk, Merge(row.rk, {**change, **no_copy(row)}, row.etag))
+    answer = yield from write(EVENTS, row.pk, Merge(row.rk, {**change, **FACETS.touched(row.props)}, row.etag))
     if not isinstance(answer, Applied):
         return None
     return Row(row.pk, row.rk, {**row.props, **change}, answer.etags[0], row.timestamp, row.read_at)

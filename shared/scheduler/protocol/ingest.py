@@ -6,9 +6,9 @@ one place; then the events together with the gate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...core.clock import Millis
 from ...engine.effects import Steps, get, load, write
@@ -174,6 +174,12 @@ def add_ops(gate: Gate, held: HeldGate | None, entries: Sequence[Entry]) -> tupl
     return (first, *(Insert(entry.row, entry.props) for entry in entries))
 
 
+def id_names(props: Mapping[str, Any], facets: Facets) -> tuple[str, ...]:
+    """Return the ids whose rows name this event: none for an event whose id contains its place."""
+    own = str(props["id"])
+    return () if "." in own else (*facets.names(props), own)
+
+
 class FreshId(NamedTuple):
     """The id names the caller's place: store the event there, and only there."""
 
@@ -218,9 +224,9 @@ def register_id(
             return FreshId()
 
 
-def known_id(tenant: str, event_id: str, side: str = "") -> Steps[KnownId | None]:
-    """Return the event that has the id, if it exists now; None decides nothing. side: prefix of the table of ids."""
-    named = yield from get(side + IDS, id_partition(tenant, event_id), id_row_key(event_id))
+def known_id(tenant: str, event_id: str) -> Steps[KnownId | None]:
+    """Return the event that has the id, if it exists now; None decides nothing."""
+    named = yield from get(IDS, id_partition(tenant, event_id), id_row_key(event_id))
     if named is None:
         return None
     place = parse_address(str(named.props["at"]))

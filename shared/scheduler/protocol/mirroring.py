@@ -16,7 +16,7 @@ The copy's gate keeps an index row of its own, filed for the shard's first wake-
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
@@ -24,13 +24,15 @@ from ...core.packing import packs
 from ...engine.effects import Get, Load, Steps, Write, get, load, write
 from ...engine.row_codec import Format, RowCodec
 from ...storage import names
-from ...storage.names import EVENTS, IDS, SHARDS, SWEEPS
+from ...storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Upsert
 from ..facets import FACETS
+from ..facets.copies import CAME, ORIGIN
 from ..keys import (
     END_EVENTS,
     FIRST_EVENT,
     GATE,
+    MIRRORED,
     Address,
     BesideId,
     id_partition,
@@ -40,13 +42,13 @@ from ..keys import (
     minute_of,
     nothing_beside,
     parse_address,
+    place_of,
 )
 from ..points import Filing
 from ..rules import FINAL
 from ..shard.gate import HeldGate, parse_gate, seal
 from .ingest import GROUP_BYTES, Entry, file_shard
-from .moving import CAME, ORIGIN
-from .owning import close
+from .owning import close, note_of
 
 type Side = Literal["first", "second"]
 
@@ -100,8 +102,8 @@ class Way(NamedTuple):
     prune: bool = False
 
 
-def on_side[T](prefix: str, steps: Steps[T]) -> Steps[T]:
-    """Run `steps` against the tables of one side."""
+def on_side[T](prefix: str, steps: Steps[T], only: Collection[str] | None = None) -> Steps[T]:
+    """Run `steps` against the tables of one side. only: these tables; by default all."""
     answer: Any = None
     while True:
         try:
@@ -109,7 +111,18 @@ def on_side[T](prefix: str, steps: Steps[T]) -> Steps[T]:
         except StopIteration as stop:
             result: T = stop.value
             return result
-        answer = yield effect._replace(table=prefix + effect.table) if isinstance(effect, Get | Load | Write) else effect
+        if isinstance(effect, Get | Load | Write) and (only is None or effect.table in only):
+            effect = effect._replace(table=prefix + effect.table)
+        answer = yield effect
+
+
+def note_on_side(prefix: str, shard: str) -> Steps[None]:
+    """Note the redriven events of a shard on the ledger row that one side has.
+
+    The ledger row of a shard that is not mirrored may be in either account: what the second redrives is noted in the first after the
+    failback, by the requests in `ELSEWHERE_PK`. Both sides see the same event rows of such a shard.
+    """
+    return on_side(prefix, note_of(shard), None if place_of(shard) == MIRRORED else (LEDGER,))
 
 
 def still_serves(way: Way) -> Steps[bool]:

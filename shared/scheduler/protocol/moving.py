@@ -21,7 +21,6 @@ from ..keys import (
     END_EVENTS,
     FIRST_EVENT,
     GATE,
-    MIRRORED,
     Address,
     derived_name,
     index_key,
@@ -39,19 +38,14 @@ from ..shard.gate import Counts, Gate, merge_gate, parse_gate, read_gate
 from ..timings import KEEP_FINISHED
 from .ingest import file_shard, read_named
 
-ORIGIN = "origin"
-"""Property of a copy in another account: the ETag of the row that it was copied from (`mirroring`)."""
-CAME = "came"
-"""Property of a mirrored event that was moved or redriven here: its former place, so that no copy shows it as alive at both."""
 SOURCE = "redrove"
-"""Property of a redriven event that is not mirrored: the place where it died."""
+"""Property of a redriven event of which no facet says where it came from: the place where it died."""
 FORMER = "former"
 """Property of an event that was moved to a much earlier time: its former place. If the move stopped before its pointer, nothing wakes that
 place before retention removes this one; retention then completes the move first, so that the event is not placed here once more."""
 MUCH_EARLIER: Millis = KEEP_FINISHED // 2
 OWN = frozenset(
-    {"state", "target", "target_due", "moving", "goal", "epoch", "flag", "next", "waited", "ended", "late", "by"}
-    | {ORIGIN, CAME, SOURCE, FORMER, WAITS}
+    {"state", "target", "target_due", "moving", "goal", "epoch", "flag", "next", "waited", "ended", "late", "by"} | {SOURCE, FORMER, WAITS}
 )
 """Properties that belong to a row's place or due time and not to the event: a copy starts without them, and without those of facets."""
 
@@ -62,7 +56,7 @@ def finish_move(shard: str, row: Row, facets: Facets) -> Steps[Row]:
         target = (yield from _joined(row)) if row.props["state"] == "joining" else None
         if target is None:
             target = yield from _placed(shard, row, facets)
-        moved: Props = {"state": "moved", "target": target.text, **no_copy(row)}
+        moved: Props = {"state": "moved", "target": target.text, **facets.touched(row.props)}
         answer = yield from write(EVENTS, shard, Merge(row.rk, moved, row.etag))
         if isinstance(answer, Applied):
             return Row(row.pk, row.rk, {**row.props, **moved}, answer.etags[0], row.timestamp, row.read_at)
@@ -84,8 +78,7 @@ def _placed(shard: str, row: Row, facets: Facets) -> Steps[Address]:
     due = int(row.props["target_due"])
     wake = moved_wake(row.props, due)
     copy = copied(row.props, due, facets)
-    if place_of(shard) == MIRRORED:
-        copy[CAME] = Address(shard, row.rk).text
+    copy |= facets.came_from(Address(shard, row.rk))
     if int(row.props["due"]) - due > MUCH_EARLIER:
         copy[FORMER] = Address(shard, row.rk).text
     target = yield from place(shard, f"move:{row.rk}", {row.rk: copy}, wake)
@@ -105,15 +98,6 @@ def copied(props: Props, due: Millis, facets: Facets) -> Props:
     """Return the event's row as it starts at its new place."""
     left = OWN | facets.own
     return {**{key: value for key, value in props.items() if key not in left}, "state": "scheduled", "due": due}
-
-
-def no_copy(row: Row) -> Props:
-    """Return the property by which a row that is changed here is no longer taken for a copy of the other account's row.
-
-    A process that has not heard of a change of sides may make the change in the account that does not serve. The next pass of the copying
-    then sees that the row differs.
-    """
-    return {ORIGIN: ""} if row.props.get(ORIGIN) else {}
 
 
 def target_shard(source: str, purpose: str, attempt: int) -> str:
@@ -165,10 +149,10 @@ def place_at(shard: str, missing: Mapping[str, Props], placed: dict[str, Address
         placed.update({row.rk: Address(shard, row.rk) for row in rows if row.rk in missing})
 
 
-def point(source: str, row: Row, target: Address) -> Steps[None]:
+def point(source: str, row: Row, target: Address, facets: Facets) -> Steps[None]:
     """Give a dead row its pointer, unless it has one."""
     while not row.props.get("target"):
-        answer = yield from write(EVENTS, source, Merge(row.rk, {"target": target.text, **no_copy(row)}, row.etag))
+        answer = yield from write(EVENTS, source, Merge(row.rk, {"target": target.text, **facets.touched(row.props)}, row.etag))
         if isinstance(answer, Applied):
             return
         seen = yield from get(EVENTS, source, row.rk)

@@ -22,7 +22,7 @@ from ..shard.gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, 
 from .index_counts import counts_props
 from .ingest import Entry
 from .moving import finish_move
-from .redriving import events_of, note_redriven, point_sources
+from .redriving import note_redriven, point_sources
 
 MAX_CHANGES = 99
 """Rows in one transaction beside the gate, which is the hundredth: event rows, and rows with answers."""
@@ -62,6 +62,11 @@ class OwnerSession:
     def filing(self) -> Filing:
         """The shard, as facets look after it."""
         return Filing(self.shard, self.bucket, self.known)
+
+    @property
+    def owed(self) -> list[str]:
+        """The ended events for which something is left to do."""
+        return [rk for rk, row in self.rows.items() if row.props["state"] in rules.FINAL and self.facets.owes(row.props)]
 
 
 class ShardBusy(NamedTuple):
@@ -120,7 +125,7 @@ def load(session: OwnerSession) -> Steps[bool]:
     for row in rows:
         if row.props["state"] in rules.GOING:
             session.rows[row.rk] = yield from finish_move(session.shard, row, session.facets)
-    for source in sorted((yield from point_sources(session.shard, session.rows))):
+    for source in sorted((yield from point_sources(session.shard, session.rows, session.facets))):
         yield from note_of(source)
     return True
 
@@ -393,14 +398,11 @@ def close(filing: Filing, gate: Gate, entry: Props, named: str, facets: Facets, 
             pass
 
 
-def note_of(shard: str, side: str = "") -> Steps[None]:
-    """Note the redriven events of a shard on its ledger row, if the shard is finished.
-
-    side: prefix of the tables, to note them in one account of a mirrored pair. A shard that is not mirrored has its rows where they are.
-    """
-    row = yield from get(events_of(shard, side), shard, GATE)
+def note_of(shard: str) -> Steps[None]:
+    """Note the redriven events of a shard on its ledger row, if the shard is finished."""
+    row = yield from get(EVENTS, shard, GATE)
     if row is not None and (gate := parse_gate(row.props)).state == "done" and gate.bucket:
-        yield from note_redriven(shard, f"{gate.bucket}:{shard}", side)
+        yield from note_redriven(shard, f"{gate.bucket}:{shard}")
 
 
 def claimed(session: OwnerSession, started: Iterable[str]) -> list[str]:

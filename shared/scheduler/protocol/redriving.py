@@ -3,8 +3,7 @@
 The counts of gates and ledger rows stay as they were when the events died. The ledger row has beside them, by channel, how many of its dead
 events live on elsewhere; `GET /stats` and `/history` subtract them. The number is computed from the rows, so any process may repeat it. The
 redriver notes it, and so does whoever closes the shard, after the row is inserted; and the owner of the copies does so before it delivers
-one, which completes a redrive that ended half-way. In a mirrored pair, the ledger row of a shard that is not mirrored may be in either
-account: what the second redrives is noted in the first after the failback, by the requests in `ELSEWHERE_PK` (`mirroring.py`).
+one, which completes a redrive that ended half-way.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ import orjson
 from ...engine.effects import Steps, get, load, write
 from ...storage.names import EVENTS, LEDGER
 from ...storage.ports import Applied, Merge, Row
-from ..keys import END_EVENTS, FIRST_EVENT, MIRRORED, Address, parse_address, place_of, shard_tenant
+from ..keys import END_EVENTS, FIRST_EVENT, Address, parse_address, shard_tenant
+from ..points import Facets
 from ..rules import FINAL
 from .moving import SOURCE, point
 
@@ -41,31 +41,23 @@ def parse_redriven(props: Mapping[str, Any]) -> Counter[str]:
     return Counter(orjson.loads(str(props.get(REDRIVEN) or "{}")))
 
 
-def events_of(shard: str, side: str) -> str:
-    """Return the table of a shard's rows as one side sees it. Both sides see the same rows of a shard that is not mirrored."""
-    return side + EVENTS if place_of(shard) == MIRRORED else EVENTS
-
-
-def note_redriven(shard: str, ledger_key: str, side: str = "") -> Steps[bool]:
-    """Write the number of redriven events to the shard's ledger row; return False if there is none yet: then its inserter does this.
-
-    side: prefix of the tables, to note it in one account of a mirrored pair.
-    """
+def note_redriven(shard: str, ledger_key: str) -> Steps[bool]:
+    """Write the number of redriven events to the shard's ledger row; return False if there is none yet: then its inserter does this."""
     while True:
-        entry = yield from get(side + LEDGER, shard_tenant(shard), ledger_key)
+        entry = yield from get(LEDGER, shard_tenant(shard), ledger_key)
         if entry is None:
             return False
         # Read after the ledger row: a pointer that is missing here is noted by the process that writes it.
-        rows = yield from load(events_of(shard, side), shard, FIRST_EVENT, END_EVENTS)
+        rows = yield from load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
         found = redriven_by_channel(rows)
         if found == parse_redriven(entry.props):
             return True
         text = orjson.dumps(dict(found), option=orjson.OPT_SORT_KEYS).decode()
-        if isinstance((yield from write(side + LEDGER, shard_tenant(shard), Merge(ledger_key, {REDRIVEN: text}, entry.etag))), Applied):
+        if isinstance((yield from write(LEDGER, shard_tenant(shard), Merge(ledger_key, {REDRIVEN: text}, entry.etag))), Applied):
             return True
 
 
-def point_sources(shard: str, rows: Mapping[str, Row]) -> Steps[set[str]]:
+def point_sources(shard: str, rows: Mapping[str, Row], facets: Facets) -> Steps[set[str]]:
     """Complete the redrives that made these copies: give each dead row its pointer. Return the shards that the copies came from.
 
     rows: the rows of `shard`. Copies that were claimed before are left out: their first owner has done this. A copy that was cancelled or
@@ -84,5 +76,5 @@ def point_sources(shard: str, rows: Mapping[str, Row]) -> Steps[set[str]]:
         dead = yield from load(EVENTS, source_shard, FIRST_EVENT, END_EVENTS)
         for row in dead:
             if row.rk in wanted and row.props["state"] == "dead" and not row.props.get("target"):
-                yield from point(source_shard, row, Address(shard, wanted[row.rk].rk))
+                yield from point(source_shard, row, Address(shard, wanted[row.rk].rk), facets)
     return set(copies)

@@ -19,6 +19,7 @@ from ...engine.queries import first_rows, has_rows, load_rows
 from ...storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import Row, RowQuery, Tables, Where
 from ..end_notes import read_ends
+from ..facets.copies import ORIGIN
 from ..facets.finding import HELD, REST, STATE_ROWS, count_held, partitions, shard_of
 from ..keys import (
     END_EVENTS,
@@ -38,7 +39,6 @@ from ..keys import (
 )
 from ..protocol.dispatch import rounds_of
 from ..protocol.index_counts import counts_of_row
-from ..protocol.moving import ORIGIN
 from ..protocol.redriving import parse_redriven, redriven_by_channel
 from ..protocol.user_ends import NO_ENDS, with_ends
 from ..rules import may_take

@@ -26,9 +26,7 @@ from .event_filter import EventFilter
 class EventViews:
     """Builds representations of events. One per process."""
 
-    def __init__(
-        self, directory: TenantDirectory, clock: Clock, lines: KeyLines | None = None, owners: Callable[[], OwnerRouting] | None = None
-    ) -> None:
+    def __init__(self, directory: TenantDirectory, clock: Clock, lines: KeyLines, owners: Callable[[], OwnerRouting]) -> None:
         """lines: the lines of ordering keys. owners: returns the owners of partitions, for fleet channels."""
         self._directory, self._clock, self._lines, self._owners = directory, clock, lines, owners
 
@@ -37,7 +35,7 @@ class EventViews:
         if not is_waiting(row.props, self._clock.now()):
             return representation(row, answers)
         [shown] = await self.all([row], answers)
-        if self._lines is not None and has_line(row.props) and "held" not in shown and (waits := await self._lines.waits(row)) is not None:
+        if has_line(row.props) and "held" not in shown and (waits := await self._lines.waits(row)) is not None:
             shown.pop("next_attempt", None)
             shown["held"] = waits
         if "held" not in shown and (why := await self._unowned(row)) is not None:
@@ -49,7 +47,7 @@ class EventViews:
         """Return why an event of a fleet channel waits for the owner of its partition, if it does."""
         tenant = shard_tenant(row.pk)
         target = await self._directory.target(tenant, str(row.props["channel"]))
-        if self._owners is None or KEY not in row.props or target is None or not isinstance(target.spec, FleetChannel):
+        if KEY not in row.props or target is None or not isinstance(target.spec, FleetChannel):
             return None
         routed = await self._owners().route(tenant, target.spec.fleet, str(row.props[KEY]), punctual_at(row.props))
         return routed.owner.text if routed.decision.action == "wait" else None

@@ -63,7 +63,8 @@ def owner(name: str, text: str, held: int = 0, *, process: str | None = None) ->
     while True:
         now = yield Now()
         holds = {CHANNEL: ClaimHold(held, blocked=True)} if informed and now < held else FREE
-        todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY, holds)
+        rows = {rk: row.props for rk, row in session.rows.items()}
+        todo = rules.agenda(rows, session.epoch, now, lambda props: POLICY, holds, owed=session.owed)
         silent = {rk: silence(session.rows[rk].props, POLICY, now) for rk in todo.silent}
         if outcomes or todo.settle or silent or todo.claim:
             if not (yield from owning.step(session, {**todo.settle, **silent, **outcomes}, todo.claim)):

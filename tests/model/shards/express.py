@@ -50,7 +50,8 @@ def express_owner(name: str, *events: str, held: int = 0, named: bool = False, c
                 outcomes[rk] = settle(props, (yield Start(session.shard, rk, props["id"], int(props["due"]))), now)
         now = yield Now()
         holds = {CHANNEL: ClaimHold(held, blocked=True)} if informed and now < held else FREE
-        todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY, holds)
+        rows = {rk: row.props for rk, row in session.rows.items()}
+        todo = rules.agenda(rows, session.epoch, now, lambda props: POLICY, holds, owed=session.owed)
         if waiting:
             number += 1
             serving = yield from owning.step(session, outcomes, todo.claim, [entry(waiting[0], number)])

@@ -102,8 +102,8 @@ def settlement_resent() -> list[Patch]:
 def done_while_retrying() -> list[Patch]:
     plain = rules.agenda
 
-    def agenda(rows: Any, *args: Any) -> rules.Agenda:
-        found = plain(rows, *args)
+    def agenda(rows: Any, *args: Any, **more: Any) -> rules.Agenda:
+        found = plain(rows, *args, **more)
         waiting = all(props["state"] in rules.FINAL or props["state"] == "retrying" for props in rows.values())
         return found._replace(finished=found.finished or waiting, claim=[] if waiting else found.claim)
 
@@ -337,7 +337,7 @@ def dead_row_first() -> list[Patch]:
     def redrive(source: str, rows: Any, now: int) -> Any:
         shard = changing.target_shard(source, "redrive", 0)
         for rk, row in rows.items():
-            yield from changing.point(source, row, Address(shard, rk))
+            yield from changing.point(source, row, Address(shard, rk), FACETS)
         yield from changing.file_shard(shard, now, sent=False)
         placed: dict[str, Address] = {}
         yield from changing.place_at(
@@ -349,7 +349,7 @@ def dead_row_first() -> list[Patch]:
 
 
 def sources_unpointed() -> list[Patch]:
-    def point_sources(shard: str, rows: Any) -> Any:
+    def point_sources(shard: str, rows: Any, facets: Any) -> Any:
         yield from ()
         return set()
 
@@ -357,7 +357,7 @@ def sources_unpointed() -> list[Patch]:
 
 
 def redriven_unnoted() -> list[Patch]:
-    def note_redriven(shard: str, ledger_key: str, side: str = "") -> Any:
+    def note_redriven(shard: str, ledger_key: str) -> Any:
         yield from ()
         return True
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from shared.scheduler.facets.copies import ORIGIN
 from shared.scheduler.facets.finding import LISTED, STATE_ROWS, partition_of
 from shared.scheduler.keys import GATE, MIRRORED, index_shard, place_of, shard_tenant
-from shared.scheduler.protocol.moving import ORIGIN
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import Delete, Insert, Merge, Op

@@ -17,6 +17,7 @@ from shared.scheduler.keys import HOME, index_key, index_partition, shard_key
 from shared.scheduler.protocol.dispatch import parse_messages
 from shared.scheduler.shard.gate import GATE, Counts, Gate
 from shared.scheduler.sweeps import Sweeps
+from shared.scheduler.unmirrored import Mirror
 from shared.scheduler.wakes.rules import LOOK_FAR
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, EVENTS, QUEUE_SHARDS, SHARDS
@@ -49,7 +50,8 @@ async def test_a_look_of_the_model_sends_what_a_look_of_production_sends(wakes: 
     sent: list[tuple[int, int]] = []
     service.fire.send = lambda text, at: sent.append((max(at, START), 1 + text.count(",")))  # type: ignore[method-assign]
 
-    found = await Sweeps(AsyncRunner(tables, clock, queues=queues), 100).look(START, service.horizons, LOOK_FAR)
+    runner = AsyncRunner(tables, clock, queues=queues)
+    found = await Sweeps(runner, 100, Mirror(runner)).look(START, service.horizons, LOOK_FAR)
     steps = service._dispatch(LOOK_FAR)
     try:
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.core.errors import OutcomeUnknown, Unavailable
+from shared.scheduler.mirror.pair import CopyingWay
 from shared.storage.names import EVENTS
 from shared.storage.ports import Merge
 from tests.faults import Perform, Request
@@ -42,15 +43,13 @@ async def test_completion_whose_write_got_no_answer_is_on_both_accounts(pair: Pa
 async def test_repeated_completion_mends_a_copy_that_the_first_call_did_not_reach(pair: PairWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a process that ended between the two writes."""
     event_id = await working(pair)
-    mirror = pair.app.scheduler.work._mirror
-    assert mirror is not None
-    copied = mirror.copied
+    copy = CopyingWay.copy
 
-    async def ended(steps: object) -> None:
-        monkeypatch.setattr(mirror, "copied", copied)
+    async def ended(operation: CopyingWay, steps_of: object) -> None:
+        monkeypatch.setattr(CopyingWay, "copy", copy)
         raise Unavailable("the process ends")
 
-    monkeypatch.setattr(mirror, "copied", ended)
+    monkeypatch.setattr(CopyingWay, "copy", ended)
     assert (await tell(pair, sent(pair, event_id), "complete")).status == 503
     assert pair.second.states() == {event_id: "retrying"}
     assert (await tell(pair, sent(pair, event_id), "complete")).json()["state"] == "completed"

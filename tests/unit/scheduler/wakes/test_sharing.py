@@ -15,6 +15,7 @@ from shared.scheduler.rules import visible_at
 from shared.scheduler.shard.gate import GATE, Counts, Gate
 from shared.scheduler.sweeps import Sweeps
 from shared.scheduler.timings import ANNOUNCE_TOGETHER, MINUTE, SEND_AHEAD, SEND_ALONE
+from shared.scheduler.unmirrored import Mirror
 from shared.scheduler.wakes.rules import GAP, LOOK_FAR, Plan, planned_wakes
 from shared.scheduler.wakes.service import Horizons
 from shared.storage.memory import MemoryQueues, MemoryTables
@@ -35,7 +36,8 @@ class Index:
     def __init__(self) -> None:
         self.clock = SettableClock(START)
         self.tables, self.queues = MemoryTables(self.clock), MemoryQueues(self.clock)
-        self.sweeps = Sweeps(AsyncRunner(self.tables, self.clock, queues=self.queues), 100)
+        runner = AsyncRunner(self.tables, self.clock, queues=self.queues)
+        self.sweeps = Sweeps(runner, 100, Mirror(runner))
         self.plan = Plan()
         self.wakes: list[Millis] = []
 
