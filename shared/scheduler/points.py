@@ -11,7 +11,6 @@ needs; the table in `facets/__init__` gives the order. The points, in the order 
     written          a user changes an event: what is written for it
     owes             an ended event: is there something left to do for it?
     before_release   the owner is about to release or to finish the shard; `kept` is what its last gate says about rows beside the shard
-    names            further ids that lead to an event
     touched          an event's row is changed, by anyone but its owner, beside what the change says
     came_from        an event gets a new place
     on_move          a moved event and the index row of its new place are stored; its former place does not point to it yet
@@ -99,10 +98,6 @@ class Facet:
     def kept(self, gate: Gate, known: Known, epoch: int) -> str | None:
         """Return what the owner's last gate says about rows beside the shard. None: there are none."""
         return None
-
-    def names(self, props: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the ids beside its own that have rows which name an event with these properties."""
-        return ()
 
     def touched(self, props: Mapping[str, Any]) -> Props:
         """Return what every change of a row with these properties says, unless the owner of the shard makes it."""
@@ -196,9 +191,6 @@ class Facets(Facet):
 
     def kept(self, gate: Gate, known: Known, epoch: int) -> str | None:
         return next((found for facet in self._at["kept"] if (found := facet.kept(gate, known, epoch)) is not None), None)
-
-    def names(self, props: Mapping[str, Any]) -> tuple[str, ...]:
-        return tuple(name for facet in self._at["names"] for name in facet.names(props))
 
     def touched(self, props: Mapping[str, Any]) -> Props:
         return self._joined("touched", props)

@@ -23,6 +23,7 @@ from ..storage.ports import ANY, Applied, Delete, Merge, Row, RowQuery, Where, W
 from . import timings
 from .answer_rows import ANSWERS, END_ANSWERS, FIRST_ANSWER
 from .facets import FACETS
+from .facets.fanouts.names import id_names
 from .firing import backlog as pacing
 from .keys import (
     END_EVENTS,
@@ -57,7 +58,6 @@ from .protocol.dispatch import (
     unserved_events,
 )
 from .protocol.index_counts import counts_of_row
-from .protocol.ingest import id_names
 from .protocol.mirroring import on_side
 from .protocol.moving import FORMER
 from .queries.totals import Totals
@@ -362,7 +362,7 @@ class Sweeps:
             await self._tables.write(LEDGER, tenant, (Merge(entry.rk, {"keep": now + KEEP_LINKED}, entry.etag),))
             return "kept"
         for row in rows:
-            for name in id_names(row.props, FACETS):
+            for name in id_names(row.props):
                 await self._free_id("", tenant, name, row)
                 await self._free_beside("", tenant, name)
         filing = Filing(shard, entry.rk.partition(":")[0], {})
@@ -385,7 +385,7 @@ class Sweeps:
         """Remove the other account's copy of a shard that is being removed."""
         rows = await load_rows(self._tables, RowQuery(side + EVENTS, shard, FIRST_EVENT, END_EVENTS))
         for row in rows:
-            for name in id_names(row.props, FACETS):
+            for name in id_names(row.props):
                 await self._free_id(side, tenant, name, row)
                 await self._free_beside(side, tenant, name)
         if any(ANSWERS in row.props for row in rows):

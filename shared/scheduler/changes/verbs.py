@@ -22,6 +22,7 @@ from ...web.etag import check_if_match
 from ...web.problem import conflict, not_found
 from ..end_notes import EndNotes
 from ..facets import FACETS
+from ..facets.fanouts.names import id_names
 from ..facets.finding import LABEL_ROWS, MARK, digests_of, file_rows
 from ..ingest.writer import Writer
 from ..keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, parse_address, place_of, shard_tenant
@@ -42,7 +43,6 @@ from ..protocol.changing import (
     redrive,
 )
 from ..protocol.dispatch import ShardMessage, send
-from ..protocol.ingest import id_names
 from ..protocol.mirroring import mirror, mirror_event, note_on_side
 from ..protocol.moving import copied, moved_wake
 from ..protocol.owning import note_of
@@ -389,7 +389,7 @@ class Changes:
     async def _shorten(self, tenant: str, props: Props, place: Address) -> None:
         """Point the ids that name an event at its new place at once. Only a shortcut, because the pointers lead there too."""
         try:
-            for name in id_names(props, FACETS):
+            for name in id_names(props):
                 partition = id_partition(tenant, name)
                 named = await self._tables.get(IDS, partition, id_row_key(name))
                 if named is not None and (name == props["id"] or await self._leads_to(named, str(props["id"]))):

@@ -20,7 +20,6 @@ from ..points import Facets
 from .answers import Answers
 from .callbacks import Callbacks
 from .copies import Copies
-from .fanouts.names import FanoutIds
 from .finding import Held, Labels, States
 from .long_work.facet import LongWork
 
@@ -32,7 +31,7 @@ def facets_for(searchable: Collection[str] = (), *, notices: bool = False) -> Fa
 
 @lru_cache
 def _facets(searchable: tuple[str, ...], notices: bool) -> Facets:
-    return Facets((States(), Held(), Labels(searchable), LongWork(), Callbacks(notices), Answers(), Copies(), FanoutIds()))
+    return Facets((States(), Held(), Labels(searchable), LongWork(), Callbacks(notices), Answers(), Copies()))
 
 
 FACETS: Final = facets_for()

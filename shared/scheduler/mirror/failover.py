@@ -23,10 +23,9 @@ from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Replace
 from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW
 from ...tenants.rows import PK_TENANTS
 from ...web.problem import conflict
-from ..facets import FACETS
+from ..facets.fanouts.names import id_names
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, HOME, MIRRORED, NEWS, BesideId, index_partitions, index_shard, minute_text, place_of
 from ..label_index import LABELS_ROW, labels_wanted
-from ..protocol.ingest import id_names
 from ..protocol.mirroring import (
     AGAIN_PK,
     ELSEWHERE_PK,
@@ -366,7 +365,7 @@ class Failover:
         rows = await load_rows(self._tables, RowQuery(way.source + EVENTS, shard, FIRST_EVENT, END_EVENTS))
         tenant = shard.split("-", 2)[2]
         for row in rows:
-            for name in id_names(row.props, FACETS):
+            for name in id_names(row.props):
                 if not await self._runner.run(mirror_id(tenant, name, way, self._beside)):
                     return "failed"
         if way.copy == FIRST:

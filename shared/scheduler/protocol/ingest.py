@@ -6,9 +6,9 @@ one place; then the events together with the gate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...core.clock import Millis
 from ...engine.effects import Steps, get, load, write
@@ -172,12 +172,6 @@ def add_ops(gate: Gate, held: HeldGate | None, entries: Sequence[Entry]) -> tupl
     """Return the operations of a batch. The gate is first, so that a refusal names it; events are inserted, never upserted."""
     first: Op = Insert(GATE, gate.props()) if held is None else merge_gate(gate, held.etag)
     return (first, *(Insert(entry.row, entry.props) for entry in entries))
-
-
-def id_names(props: Mapping[str, Any], facets: Facets) -> tuple[str, ...]:
-    """Return the ids whose rows name this event: none for an event whose id contains its place."""
-    own = str(props["id"])
-    return () if "." in own else (*facets.names(props), own)
 
 
 class FreshId(NamedTuple):

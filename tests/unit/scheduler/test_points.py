@@ -12,10 +12,9 @@ import pytest
 from shared.scheduler import rules
 from shared.scheduler.facets import FACETS, facets_for
 from shared.scheduler.facets.copies import CAME, ORIGIN
-from shared.scheduler.keys import MIRRORED, Address, event_row, minute_text, server_id, shard_key
+from shared.scheduler.keys import MIRRORED, Address, event_row, minute_text, shard_key
 from shared.scheduler.points import Facet, Facets
 from shared.scheduler.protocol import ingest, moving, owning
-from shared.scheduler.rows import CHANNELS, FANOUT
 from shared.scheduler.shard.gate import Counts, Gate
 from shared.storage.names import EVENTS, SWEEPS
 from shared.storage.ports import Row, Upsert
@@ -93,7 +92,6 @@ def test_each_point_reaches_all_facets_in_their_order() -> None:
         "wakes_early": (EVENT,),
         "before_release": (filing, [row]),
         "kept": (gate, {}, 1),
-        "names": (EVENT,),
         "touched": (EVENT,),
         "came_from": (HERE,),
         "on_move": (filing, [EVENT]),
@@ -152,13 +150,6 @@ def test_only_a_mirrored_event_says_where_it_came_from() -> None:
     mirrored = Address(shard_key("demo", f"{MIRRORED}000000000000000"), HERE.row)
     assert FACETS.came_from(mirrored) == {CAME: mirrored.text}
     assert FACETS.came_from(HERE) == {}
-
-
-def test_ids_that_name_an_event_are_its_own_and_for_a_first_one_its_fanouts() -> None:
-    member = {**EVENT, "id": "f@a", FANOUT: "f"}
-    assert ingest.id_names({**member, CHANNELS: "a,b"}, FACETS) == ("f", "f@a")
-    assert ingest.id_names(member, FACETS) == ("f@a",)
-    assert ingest.id_names({**EVENT, "id": server_id(SHARD, HERE.row)}, FACETS) == (), "its id contains its place"
 
 
 def test_the_facets_of_a_tenant_are_those_of_all_with_what_it_asked_for() -> None:

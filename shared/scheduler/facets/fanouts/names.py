@@ -1,4 +1,4 @@
-"""The ids of a fan-out's events, and what their rows say of it.
+"""The ids of a fan-out's events, and what their rows say of it. Pure.
 
     TocsinIds     {id}              names the first event, by the order of the channels' names
     TocsinIds     {id}@{channel}    names the event for the channel, as the id of any event does
@@ -10,11 +10,10 @@ write decides which request has the id, and a repeated request finds the first e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from ...keys import digest
-from ...points import Facet
 from ...rows import CHANNELS, FANOUT, EventToStore
 
 MADE: Final = "f~"
@@ -26,12 +25,12 @@ def member_id(fanout: str, channel: str) -> str:
     return f"{fanout}@{channel}"
 
 
-@dataclass(frozen=True, slots=True)
-class FanoutIds(Facet):
-    """The fan-out's id names its first event."""
-
-    def names(self, props: Mapping[str, Any]) -> tuple[str, ...]:
-        return (str(props[FANOUT]),) if CHANNELS in props else ()
+def id_names(props: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the ids whose rows name this event: none for an event whose id contains its place."""
+    own = str(props["id"])
+    if "." in own:
+        return ()
+    return (str(props[FANOUT]), own) if CHANNELS in props else (own,)
 
 
 def channels_of(first: Mapping[str, Any]) -> list[str]:
