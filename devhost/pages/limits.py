@@ -27,7 +27,9 @@ from shared.locks.timings import MOST_TTL, MOST_WAIT, MOST_WAITERS
 from shared.maintenance.rows import MAX_OPEN
 from shared.maintenance.story import FIRST_STEPS, LAST_STEPS
 from shared.scheduler.bulk.model import MOST_EVENTS, MOST_UNFINISHED
+from shared.scheduler.ingest.admission import STORE_FOR
 from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
+from shared.scheduler.ingest.shard_filler import FILED_TOGETHER
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_CHANNELS, MOST_FANOUT_ID, MOST_LABEL_FILTERS, EventIn
 from shared.scheduler.outcomes.callback_events import MOST_LABELS
 from shared.scheduler.outcomes.notice_rows import MOST_SUBJECTS, PERIOD
@@ -166,7 +168,11 @@ Tenants can have [lower limits](api.md#tenants).
 `make reference` generates the page from the code.
 """
 
-_COST = f"- CPU of the largest batch: 1 to 8 s, in steps of at most {1000 * MOST_STEP:.0f} ms\n"
+_COST = (
+    f"- CPU of the largest batch: 1 to 8 s, in steps of at most {1000 * MOST_STEP:.0f} ms\n"
+    f"- transactions of a batch: one for each minute and 99 events, one for {FILED_TOGETHER} minutes, one for each id\n"
+    f"- time in which a batch stores events: {STORE_FOR:.0f} s; further ones are answered `batch-unfinished`\n"
+)
 
 _RAISE = """
 ## Raise a tenant's limits

@@ -164,9 +164,9 @@ def test_what_a_killed_run_has_left_is_removed_by_a_later_one(system: System) ->
     with QueueServiceClient.from_connection_string(system.azurite.connection_string) as service:
         for name, channel in (("0badcafe", "queue"), ("deadbeef", "http")):
             spec = {"type": "queue", "queue": old + name} if channel == "queue" else {"type": "http", "url": "http://127.0.0.1:9/"}
+            service.create_queue(old + name)
             assert system.admin.put(f"tenants/{old}{name}", json={}).status_code == 201
             assert system.admin.put(f"tenants/{old}{name}/channels/check", json=spec).status_code == 201
-            service.create_queue(old + name)
         assert system.check()[0] == 0
         # The run that was killed may still go on, as far as a later one knows; and the other tenant is not one of this command's.
         assert sorted(system.tenants()) == sorted([killed, f"{old}deadbeef"])

@@ -41,7 +41,7 @@ def test_import_that_is_killed_goes_on_and_doubles_and_loses_nothing(environment
     with httpx.Client(headers={"authorization": "Bearer local-admin-key"}, timeout=180, trust_env=False) as admin:
         # So that it cannot be done before it is killed.
         assert admin.put(url, json={"limits": {"events_per_second": 10}}).status_code == 201
-        assert admin.put(f"{url}/channels/default", json={"type": "queue", "queue": "nowhere"}).status_code == 201
+        assert admin.put(f"{url}/channels/default", json={"type": "http", "url": "http://127.0.0.1:9/"}).status_code == 201
         environment = {**environment, "TOCSIN_KEY": admin.post(f"{url}/keys", json={"scopes": ["events"]}).json()["key"]}
     file = tmp_path / "events.ndjson"
     lines = [json.dumps({"due": f"2031-01-15T08:00:{number % 60:02}Z", "payload": number}) for number in range(count)]

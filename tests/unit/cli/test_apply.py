@@ -95,7 +95,7 @@ def test_a_dry_run_finds_every_fault_inside_a_tenant_that_the_file_creates(admin
     before = _calls(admin)
     for words in (("--dry-run",), ()):
         failed = admin("apply", "-f", file, *words)
-        assert (failed.code, failed.out) == (1, "") and "the app refuses 9 definitions" in failed.err
+        assert (failed.code, failed.out) == (3, "") and "the app refuses 9 definitions" in failed.err
         faults = ("channel cafe/orders: ", "fleet cafe/ovens: ", "calendar cafe/holidays: ", "schedule cafe/open: ")
         assert all(fault in failed.err for fault in faults)
         for name, absent in (
@@ -183,10 +183,12 @@ def test_the_key_of_a_service_bus_channel_is_exported_as_a_reference() -> None:
 
 
 def test_failure_in_the_middle_is_told_and_the_next_run_goes_on(admin: Command, tmp_path: Path) -> None:
-    wrong = "tenants: {mill: {channels: {a: {type: queue, queue: a-queue}, b: {type: http, url: 'https://10.0.0.1/x'}}}}"
+    second = "{type: http, url: 'https://mill.example/x', client_certificate: m}"
+    wrong = f"tenants: {{mill: {{channels: {{a: {{type: queue, queue: a-queue}}, b: {second}}}}}}}"
+    # Only a tenant that exists can have a certificate.
     failed = admin("apply", "-f", _write(tmp_path, wrong))
-    assert failed.code == 3 and "2 of 3 changes are done" in failed.err and "/url" in failed.err
-    done = admin.ok("apply", "-f", _write(tmp_path, wrong.replace("10.0.0.1", "mill.example")))
+    assert failed.code == 3 and "2 of 3 changes are done" in failed.err and "/client_certificate" in failed.err
+    done = admin.ok("apply", "-f", _write(tmp_path, wrong.replace(", client_certificate: m", "")))
     assert done.lines[0] == "created channel mill/b" and len(done.lines) == 3 and _counts(done) == [1, 0, 2, 0]
     # What exists is checked before anything is changed.
     both = wrong.replace("a-queue", "c-queue")

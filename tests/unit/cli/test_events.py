@@ -89,7 +89,7 @@ def test_own_terms_and_a_body_of_another_type_are_given_changed_and_taken_away(t
 
 
 def test_never_takes_the_end_that_the_tenant_gives_away(tocsin: Command) -> None:
-    tocsin.kit.client.call("PUT", "tenants/demo", {"expires": "PT1H"}, key=LOCAL_ADMIN_KEY)
+    tocsin.kit.client_with(LOCAL_ADMIN_KEY).call("PUT", f"tenants/{TENANT}", {"expires": "PT1H"})
     for name, words in (("usual", ()), ("never", ("--expires", "never"))):
         tocsin.ok("events", "create", "--delay", "PT1H", "--id", name, *words)
     [usual] = tocsin.ok("events", "get", "usual", "--json").documents

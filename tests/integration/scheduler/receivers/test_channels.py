@@ -118,8 +118,14 @@ async def test_queue_channel_puts_a_cloudevent_as_json(tenant: Tenant, queue: Qu
     assert message["tocsinlatems"] == event["late_ms"]
 
 
-async def test_queue_that_is_missing_gets_its_event_once_it_is_there(tenant: Tenant, queue: QueueClient) -> None:
-    await tenant.channel("alarms", type="queue", queue=queue.queue_name)
+async def test_queue_that_is_missing_is_no_channels_and_gets_its_event_once_it_is_there_again(tenant: Tenant, queue: QueueClient) -> None:
+    url, spec = f"tenants/{tenant.name}/channels/alarms", {"type": "queue", "queue": queue.queue_name}
+    refused = await tenant.admin.call("PUT", url, spec)
+    assert (refused.status, refused.json()["errors"][0]["pointer"]) == (422, "/queue")
+    assert "does not exist" in refused.json()["errors"][0]["detail"]
+    queue.create_queue()
+    await tenant.channel("alarms", **spec)
+    queue.delete_queue()
     event_id = await tenant.api.create(delay="PT0S", channel="alarms", retry={"first": "PT0.05S", "attempts": 60})
     event = await tenant.api.in_state(event_id, "retrying")
     assert "does not exist" in event["attempts"][0]["error"]
@@ -130,6 +136,7 @@ async def test_queue_that_is_missing_gets_its_event_once_it_is_there(tenant: Ten
 
 
 async def test_queue_channel_refuses_what_does_not_fit_and_the_services_own_queues(tenant: Tenant, queue: QueueClient) -> None:
+    queue.create_queue()
     await tenant.channel("alarms", type="queue", queue=queue.queue_name)
     answer = await tenant.api.post("events", {"delay": "PT1H", "channel": "alarms", "payload": "x" * 41_000})
     assert (answer.status, answer.code) == (413, "payload-too-large")
