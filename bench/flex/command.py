@@ -42,6 +42,8 @@ SHARE: Final = 0.2
 """Length of a run on each of many platforms, as a share of the load's."""
 SHORT: Final = 20.0
 """Seconds without work after which an instance goes, on a platform for which wakes must come closer together."""
+VOTES: Final = 3
+"""Looks without a visible message after which the controller takes an instance, on a platform for which messages must come earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Task:
     platform: Platform = DEFAULTS
     mode: str = "auto"
     ahead: Ahead = FAR
-    closed: bool = False
+    stage: int = 0
     share: float = 1.0
     """Length of the run as a share of the load's."""
 
@@ -72,14 +74,15 @@ def tasks(names: Sequence[str], *, quick: bool) -> list[Task]:
     # Whether the timer is late or stops half-way makes no difference for them.
     near = [platform for platform in cells(quick=quick) if platform.timers in ("ahead", "dead")]
     found += [Task("near", name, platform, ahead=NEAR, share=3 * SHARE) for name in timely for platform in near]
-    found += [Task("short", name, replace(DEFAULTS, idle=SHORT), closed=True) for name in timely]
+    found += [Task("short", name, replace(DEFAULTS, idle=SHORT), stage=1) for name in timely]
+    found += [Task("votes", name, replace(DEFAULTS, votes=VOTES), stage=2) for name in timely]
     found += [Task("stuck", name, replace(DEFAULTS, stuck=STUCK)) for name in timely]
     return found
 
 
 def carry_out(task: Task) -> Result:
     """Do one run."""
-    return run(task.load, task.platform, task.mode, task.ahead, seconds=LOADS[task.load].seconds * task.share, closed=task.closed)
+    return run(task.load, task.platform, task.mode, task.ahead, seconds=LOADS[task.load].seconds * task.share, stage=task.stage)
 
 
 def named(platform: Platform) -> str:
@@ -110,6 +113,7 @@ def figures(done: Sequence[tuple[Task, Result]]) -> list[Figure]:
         found += _lateness(load.title, "stored 2 to 15 min ahead", [each for each in own if each[0].part == "cell"], MOST_LATE, MOST_P99)
         found += _lateness(load.title, "stored 25 to 120 s ahead", [each for each in own if each[0].part == "near"], MOST_NEAR_LATE, None)
         found += _lateness(load.title, f"idle {SHORT:g} s", [each for each in own if each[0].part == "short"], MOST_LATE, MOST_P99)
+        found += _lateness(load.title, f"{VOTES} votes", [each for each in own if each[0].part == "votes"], MOST_LATE, MOST_P99)
         found += _lateness(
             load.title, f"{STUCK:.1%} stuck", [each for each in own if each[0].part == "stuck"], MOST_STUCK_LATE, MOST_STUCK_P99
         )

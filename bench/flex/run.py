@@ -13,7 +13,7 @@ from shared.scheduler import timings
 from ..cost import deployed, page
 from ..cost.prices import Prices
 from ..cost.rules import MONTH, Deployed, Usage, bill, periods, ready, within
-from .loads import FAR, LOADS, Ahead
+from .loads import FAR, FIRST, LOADS, Ahead
 from .platform import Group, Instance, Platform
 from .service import Service
 
@@ -43,7 +43,7 @@ class Result:
     instances: int
     longest_wake: float
     closed: int
-    """Events that were due while wakes came closer together; then the other figures of lateness are theirs alone if this was asked for."""
+    """Events that were due in a later stage of the fallback; then the other figures of lateness are theirs alone if this was asked for."""
     sweeps_a_minute: float
     first_instances: int
     """Instances that the controller wants for the delivering function at a bulk's first visible message; 0 for other loads."""
@@ -64,51 +64,58 @@ def run(
     *,
     seconds: float | None = None,
     seed: int = 1,
-    closed: bool = False,
+    stage: int = 0,
 ) -> Result:
-    """Run a load. closed: count only events that are due while wakes come closer together, if there are any."""
+    """Run a load. stage: count only events that are due while the fallback has this stage, or a later one, if there are any."""
     wakes, always = MODES[mode]
     length = seconds or LOADS[load].seconds
     service = Service(platform, wakes, length, seed, always=always)
     posts = LOADS[load].make(Random(seed), length, ahead)
     if load == "bulk":
         return _bulk(service, posts, length)
-    service.run(posts)
+    window = _steady(load, length)
+    service.run(posts, window=window)
     expected = sum(len(dues) for _, _, dues in posts)
     # Where messages follow each other closely, no wake meets a cold process, and the pause stays as it is.
-    counted = [each for each in service.late if each[2]] if closed else []
+    counted = [each for each in service.late if each[2] >= stage]
     late = sorted(lateness for _, lateness, _ in counted or service.late)
     undelivered = expected - len(service.late)
     late += [round(1000 * length)] * undelivered
-    return result(service, late, undelivered, length, always=always)
+    return result(service, late, undelivered, window, always=always)
+
+
+def _steady(load: str, length: float) -> tuple[float, float]:
+    """Return the seconds from which to which a load is as steady as in the middle of a month, if it is one that goes on."""
+    return (0.0, length) if load == "herd" else (FIRST, length - FAR[1])
 
 
 def _bulk(service: Service, posts: list[Any], length: float) -> Result:
     """Run until the first shard's message becomes visible: the controller then wants instances by the number of messages in the queue."""
     service.run(posts, min(dues[0] for _, _, dues in posts) - timings.WAKE_EARLIEST)
-    found = result(service, [], 0, length, always=False)
+    found = result(service, [], 0, (0.0, length), always=False)
     return replace(found, first_instances=ceil(service.fire.length / service.platform.per_instance), usd=0.0)
 
 
-def result(service: Service, late: list[int], undelivered: int, length: float, *, always: bool) -> Result:
-    """Return the result of a run."""
+def result(service: Service, late: list[int], undelivered: int, window: tuple[float, float], *, always: bool) -> Result:
+    """Return the result of a run. The bill, and the other amounts for a time, are those of the window, in seconds."""
     prices = Prices()
+    length = window[1] - window[0]
     share = MONTH / length
-    window = (0.0, length)
+    used = service.used
     groups: dict[str, Group] = {each.name: each for each in (service.http, service.fire, service.timer, service.soon)}
     seconds = {name: share * sum(within(periods(each.spells, prices), window) for each in group.ever()) for name, group in groups.items()}
-    listened = sum(_listened(each, service.platform.idle, length) for group in (service.fire, service.soon) for each in group.ever())
+    listened = sum(_listened(each, service.platform.idle, window) for group in (service.fire, service.soon) for each in group.ever())
     fixed, log_bytes = _fixed()
     on_demand = {name: each for name, each in seconds.items() if not (always and name == "fire")}
     usage = Usage(
         billed_seconds=on_demand,
-        executions={name: share * group.executions for name, group in groups.items()},
-        table=share * service.tables,
-        queue=share * 3 * (service.fire.sent + service.soon.sent),
+        executions={name: share * used[name] for name in groups},
+        table=share * used["tables"],
+        queue=share * 3 * used["sent"],
         polls=share * listened / service.platform.longest_poll,
         blob=(prices.host_leases_minute + prices.timer_leases_minute) * MONTH / 60,
-        log_bytes={**log_bytes, "events": share * LOG_BYTES * len(late)},
-        events=share * len(late),
+        log_bytes={**log_bytes, "events": share * LOG_BYTES * used["delivered"]},
+        events=share * used["delivered"],
     )
     found = bill(usage, fixed, 512, prices)
     parts = dict(found.parts)
@@ -124,12 +131,12 @@ def result(service: Service, late: list[int], undelivered: int, length: float, *
         usd=sum(parts.values()),
         parts=parts,
         kilo_gb_seconds={name: each / 2000 for name, each in seconds.items()},
-        wakes_a_minute=service.wakes / length * 60,
+        wakes_a_minute=used["wakes"] / length * 60,
         most_messages=service.fire.longest,
         instances=service.fire.most,
         longest_wake=service.longest_wake / 1000,
-        closed=sum(close for _, _, close in service.late),
-        sweeps_a_minute=service.swept / length * 60,
+        closed=sum(bool(stage) for _, _, stage in service.late),
+        sweeps_a_minute=used["sweeps"] / length * 60,
         first_instances=0,
     )
 
@@ -139,9 +146,8 @@ def _at(late: list[int], part: float) -> float:
     return float(late[min(len(late) - 1, int(part * len(late)))]) if late else 0.0
 
 
-def _listened(instance: Instance, idle: float, length: float) -> float:
-    """Return the seconds for which an instance polled its queue."""
-    end = (
-        length if instance.always or instance.running else min(instance.gone / 1000, max(instance.busy_until, instance.ready) / 1000 + idle)
-    )
-    return max(0.0, min(length, end) - instance.ready / 1000)
+def _listened(instance: Instance, idle: float, window: tuple[float, float]) -> float:
+    """Return the seconds of the window for which an instance polled its queue."""
+    last = min(instance.gone / 1000, max(instance.busy_until, instance.ready) / 1000 + idle)
+    end = window[1] if instance.always or instance.running else last
+    return max(0.0, min(window[1], end) - max(window[0], instance.ready / 1000))

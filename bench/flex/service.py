@@ -6,6 +6,7 @@ sweeps, and the horizons of messages. The index and an owner's work are models, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from itertools import batched, groupby
@@ -17,13 +18,13 @@ import orjson
 from shared.engine import effects
 from shared.engine.effects import Steps
 from shared.scheduler import timings
-from shared.scheduler.looks import SPREAD
+from shared.scheduler.looks import LEAST_SPREAD, MOST_EVENTS, MOST_NEAR, SPREAD
 from shared.scheduler.protocol.dispatch import MOST_TOGETHER
 from shared.scheduler.recovery import EMPTY_LOOKS, recovers_from
 from shared.scheduler.rules import MessageState, dispatch_decision, may_recover, opens_at, visible_at
 from shared.scheduler.wakes.protocol import LookTimes, ask_wake, end_look, parse_wake, read_plan
-from shared.scheduler.wakes.rules import LOOK_FAR, LOOKED_OLD, Plan, is_covered
-from shared.scheduler.wakes.service import PLAN_READ_EVERY, Horizons, parse_setting
+from shared.scheduler.wakes.rules import GAP, GAP_CLOSE, GAP_NONE, LOOK_FAR, LOOKED_OLD, Plan, is_covered
+from shared.scheduler.wakes.service import PLAN_READ_EVERY, Horizons, held_before, parse_setting
 from shared.scheduler.wakes.ticks import ASKED_EVERY, SWEEP_ROW, TICK_READ_EVERY, ask_sweep
 from shared.storage.names import PK_TICKS, QUEUE_SHARDS, SWEEPS
 from shared.storage.ports import ANY, Applied, Insert, Merge, Replace, Row, Upsert, WriteRefused
@@ -53,7 +54,7 @@ class Shard:
     state: str = "pending"
     resent: int = 0
     rounds: int = 0
-    owned: bool = False
+    owner: Instance | None = None
     taken: bool = False
     """True once an owner has taken it: its writer puts nothing more into it."""
     visible: int = 0
@@ -76,6 +77,8 @@ class Process:
     plan_read: int = -(10**9)
     ticks_read: int = -(10**9)
     silent: bool = False
+    events: dict[int, list[int]] = field(default_factory=dict)
+    """The due times of the shards whose events it has read."""
     looks: bool = False
     """True during a look: looks of one process run one after the other."""
 
@@ -120,12 +123,15 @@ class Service:
         self._open: dict[tuple[int, int], list[Shard]] = {}
         self._dispatched = 0
         self._processes: dict[Instance, Process] = {}
-        self.late: list[tuple[int, int, bool]] = []
-        """For each delivered event: its due time, its lateness in milliseconds, and if wakes came closer together then."""
-        self.close = False
-        """True while wakes come closer together."""
+        self.late: list[tuple[int, int, int]] = []
+        """For each delivered event: its due time, its lateness in milliseconds, and the stage of the fallback then."""
+        self.stage = 0
+        """1 while wakes come closer together, 2 while messages come earlier; from the time on at which older messages have come."""
+        self._stage, self._stage_from = 0, 0
         self.tables, self.wakes, self.swept = 0, 0, 0
         self.longest_wake = 0
+        self.used = Counter[str]()
+        """Amounts that count for the bill."""
         self.http = Group("http", self.line, platform, random, self._begun)
         self.timer = Group("sweep", self.line, platform, random, self._begun)
         self.fire = QueueGroup("fire", self.line, platform, random, self._begun, serve=self._serve, always=always)
@@ -133,13 +139,22 @@ class Service:
         if always:
             self._begun(self.fire.instances[0])
 
-    def run(self, posts: list[Post], until: int | None = None) -> None:
-        """Run with some posts until a time, by default until a quarter of an hour after the end."""
+    def run(self, posts: list[Post], until: int | None = None, window: tuple[float, float] | None = None) -> None:
+        """Run with some posts until a time, by default a quarter of an hour after the end. window: seconds for which `used` counts."""
+        began = Counter[str]()
+        if window is not None:
+            self.line.at(round(1000 * window[0]), lambda: began.update(self._counted()))
+            self.line.at(round(1000 * window[1]), lambda: self.used.update(self._counted() - began))
         for at, tenant, dues in posts:
             self.line.at(at, self._post, tenant, dues)
         if self.platform.timers != "dead":
             self.line.at(SWEEP_EVERY, self._tick)
         self.line.run(self.until + 900_000 if until is None else until)
+
+    def _counted(self) -> Counter[str]:
+        groups = (self.http, self.timer, self.fire, self.soon)
+        counts = {"tables": self.tables, "wakes": self.wakes, "sweeps": self.swept, "delivered": len(self.late)}
+        return Counter(counts | {each.name: each.executions for each in groups} | {"sent": self.fire.sent + self.soon.sent})
 
     # Effects of production's generators.
 
@@ -181,7 +196,8 @@ class Service:
             yield from self._look(instance, None)
 
     def _recover(self, instance: Instance) -> Task[None]:
-        began, empty, before, idle_until = self.line.now, 0, 0, 0
+        # Each instance is a machine of its own.
+        began, empty, before, idle_until = self.line.now, 0, 0, self.line.now + timings.RECOVER_AFTER
         for at in RECOVERED:
             yield at - before
             before = at
@@ -195,9 +211,9 @@ class Service:
             self.tables += 16
             first, last = now - timings.RECOVER_WITHIN, now + RECOVERED[-1] + timings.MINUTE
             rows = [each for each in self._shards.values() if each.state == "sent" and first <= each.wake <= last]
-            empty, idle_until = 0 if rows else empty + 1, recovers_from([each.wake for each in rows])
+            empty, idle_until = 0 if rows else empty + 1, recovers_from([each.wake for each in rows], began, proves=False)
             for each in rows:
-                if not each.owned and may_recover(each.message, now, ended=False, began=began):
+                if each.owner is None and may_recover(each.message, now, ended=False, began=began):
                     self._send_again(each)
 
     def _glance(self, instance: Instance) -> None:
@@ -296,10 +312,10 @@ class Service:
         ahead = self.horizons.full if events >= timings.MANY_EVENTS else self.horizons.alone
         return shard.wake <= self.line.now + ahead
 
-    def _send(self, shard: Shard, events: int) -> None:
+    def _send(self, shard: Shard, events: int, earlier: int = 0) -> None:
         """Send the message of one shard, timed for its events."""
-        shard.visible = max(self.line.now, visible_at(shard.wake, events))
-        self.fire.send(f"s{shard.number}", shard.visible)
+        shard.visible = max(self.line.now, visible_at(shard.wake, events) - earlier)
+        self.fire.send(f"s{shard.number} {earlier}", shard.visible)
 
     def _send_again(self, shard: Shard) -> None:
         shard.resent, shard.rounds = self.line.now, shard.rounds + 1
@@ -314,24 +330,40 @@ class Service:
         if not self.on:
             self._dispatched = self.line.now
             yield self.platform.ms("look")
-            yield from self._dispatch(timings.DISPATCH_AHEAD)
+            yield from self._dispatch(timings.DISPATCH_AHEAD, self.horizons)
             return
         process = self._processes[instance]
         while process.looks:
             yield LOOKS_AGAIN
         process.looks = True
         began = self.line.now
+        seen = yield from self._steps(read_plan())
+        horizons = self.horizons.at(seen, self._gap or seen.gap(began), began, alive=at is not None)
         yield self.platform.ms("look")
-        messages, unsent = yield from self._dispatch(LOOK_FAR)
+        messages, unsent, near = yield from self._dispatch(LOOK_FAR, horizons)
         alone = yield from self._check(instance)
-        yield round(1000 * SPREAD * self.random.random())
+        yield round(max(1000 * LEAST_SPREAD, 1000 * SPREAD - (self.line.now - began)) * self.random.random())
         plan = yield from self._steps(read_plan())
-        self.close = self.line.now < plan.close_until
+        if (stage := (GAP, GAP_CLOSE, GAP_NONE).index(plan.gap(self.line.now))) != self._stage:
+            self._stage, self._stage_from = stage, self.line.now + timings.SEND_EARLIER
+        if self.line.now >= self._stage_from:
+            self.stage = self._stage
         times = LookTimes(began, self.line.now, at, process.started)
-        yield from self._steps(end_look(plan, messages, unsent, times, self._gap, alone=alone))
+        beside = yield from self._events_of(process, near)
+        yield from self._steps(end_look(plan, messages, unsent, times, self._gap, alone=alone, beside=beside))
         process.looks = False
 
-    def _dispatch(self, far: int) -> Generator[int, None, tuple[list[int], list[int]]]:
+    def _events_of(self, process: Process, near: list[Shard]) -> Generator[int, None, list[int]]:
+        """Return the message times of the events of a few shards; a process reads each shard once."""
+        if len(near) > MOST_NEAR:
+            return []
+        if new := [each for each in near if each.number not in process.events]:
+            self.tables += len(new)
+            yield self.platform.ms("request")
+        process.events = {each.number: process.events.get(each.number, each.dues[:MOST_EVENTS]) for each in near}
+        return [visible_at(due) for dues in process.events.values() for due in dues]
+
+    def _dispatch(self, far: int, horizons: Horizons) -> Generator[int, None, tuple[list[int], list[int], list[Shard]]]:
         """Send the messages that are due to be sent, in the order of wake-ups; return the message times as `IndexLook` does."""
         now = self.line.now
         # The index is read up to the end of a minute.
@@ -339,12 +371,13 @@ class Service:
         rows = sorted((each for each in self._shards.values() if each.wake < end), key=lambda each: each.wake)
         due: list[tuple[Shard, str]] = []
         messages, unsent = list[int](), list[int]()
+        near = [each for each in rows if -timings.MINUTE <= each.wake - now <= timings.DISPATCH_AHEAD]
         for each in rows:
-            ahead = self.horizons.full if self._noted_full(each, now) else self.horizons.together
+            ahead = horizons.full if self._noted_full(each, now) else horizons.together
             todo = dispatch_decision(each.message, now, ahead=ahead)
             if todo.do != "nothing":
                 due.append((each, todo.do))
-            messages.append(visible_at(each.wake))
+            messages.append(visible_at(each.wake) - horizons.earlier)
             if each.state != "sent" and todo.do == "nothing":
                 unsent.append(messages[-1])
         took = self.platform.ms("row")
@@ -357,19 +390,26 @@ class Service:
                 if each.number not in self._shards:
                     continue
                 if do == "inspect":
-                    if not each.owned:
+                    if each.owner is None:
                         self._send_again(each)
-                elif self.horizons.shares and len(each.dues) < timings.MANY_EVENTS:
+                elif horizons.shares and len(each.dues) < timings.MANY_EVENTS:
                     groups.setdefault(_period(each), []).append(each)
                 else:
-                    self._send(each, len(each.dues))
+                    self._send(each, len(each.dues), horizons.earlier)
                     each.state = "sent"
-            for group in groups.values():
-                at = max(self.line.now, min(visible_at(each.wake, len(each.dues)) for each in group))
-                self.fire.send("s" + ",".join(str(each.number) for each in group), at)
+            asked = {period: min(visible_at(each.wake, len(each.dues)) for each in group) for period, group in groups.items()}
+            held = {
+                period: held_before(at, self.line.now, horizons.held) if len(due) <= MOST_TOGETHER else 0 for period, at in asked.items()
+            }
+            waited = 0
+            for period in sorted(groups, key=lambda each: held[each]):
+                yield held[period] - waited
+                waited, group = held[period], groups[period]
+                at = max(self.line.now, asked[period] - horizons.earlier)
+                self.fire.send(f"s{','.join(str(each.number) for each in group)} {horizons.earlier}", at)
                 for each in group:
                     each.visible, each.state = at, "sent"
-        return messages, unsent
+        return messages, unsent, near
 
     def _noted_full(self, shard: Shard, now: int) -> bool:
         """Return True if the index row shows that the shard has many events."""
@@ -384,7 +424,8 @@ class Service:
         if at is not None:
             self.line.start(self._wake(instance, at))
         else:
-            self.line.start(self._invocation(instance, [int(each) for each in text[1:].split(",")]))
+            numbers, _, earlier = text[1:].partition(" ")
+            self.line.start(self._invocation(instance, [int(each) for each in numbers.split(",")], int(earlier or 0)))
 
     def _wake(self, instance: Instance, at: int) -> Task[None]:
         self.wakes += 1
@@ -395,7 +436,7 @@ class Service:
         self.fire.finished(instance)
         self.longest_wake = max(self.longest_wake, self.line.now - began)
 
-    def _invocation(self, instance: Instance, numbers: list[int]) -> Task[None]:
+    def _invocation(self, instance: Instance, numbers: list[int], earlier: int) -> Task[None]:
         self._glance(instance)
         yield self.fire.enter(instance)
         left = len(numbers)
@@ -407,21 +448,22 @@ class Service:
                 self.fire.finished(instance)
 
         for number in numbers:
-            self.line.start(self._own(instance, number, ended))
+            self.line.start(self._own(instance, number, earlier, ended, shared=len(numbers) > 1))
 
-    def _own(self, instance: Instance, number: int, ended: Callable[[], None]) -> Task[None]:
+    def _own(self, instance: Instance, number: int, earlier: int, ended: Callable[[], None], *, shared: bool) -> Task[None]:
         """Serve a shard as its owner does."""
         yield self.platform.ms("claim")
         shard = self._shards.get(number)
         if shard is None:
             ended()
             return
-        if shard.owned:
+        if shard.owner is not None:
             # A second message for it: it comes back when the owner would be silent for too long.
-            self.fire.send(f"s{number}", self.line.now + timings.OWNER_SILENT + 1_000)
+            if not (shared and shard.owner is instance):
+                self.fire.send(f"s{number}", self.line.now + timings.OWNER_SILENT + 1_000)
             ended()
             return
-        shard.owned = shard.taken = True
+        shard.owner, shard.taken = instance, True
         instance.serving += 1
         self.tables += 12
         if len(shard.dues) > 1:
@@ -429,8 +471,8 @@ class Service:
         while shard.dues:
             wait = shard.dues[0] - self.line.now
             stays = timings.REST_BEYOND_BUSY if instance.serving >= timings.BUSY_OWNERS else timings.REST_BEYOND
-            if wait > stays:
-                yield from self._rest(instance, shard)
+            if wait > max(stays, earlier and timings.REST_BEYOND + timings.ANNOUNCE_TOGETHER + earlier):
+                yield from self._rest(instance, shard, earlier)
                 break
             if wait > 0:
                 yield wait
@@ -438,7 +480,7 @@ class Service:
         else:
             yield max(0, instance.delivering_until - self.line.now) + self.platform.ms("settle")
             self._shards.pop(number, None)
-        shard.owned = False
+        shard.owner = None
         instance.serving -= 1
         ended()
 
@@ -449,9 +491,9 @@ class Service:
             due = shard.dues.pop(0)
             begins = max(float(now), instance.delivering_until)
             instance.delivering_until = round(begins + each)
-            self.late.append((due, round(begins + each) - due, self.close))
+            self.late.append((due, round(begins + each) - due, self.stage))
 
-    def _rest(self, instance: Instance, shard: Shard) -> Task[None]:
+    def _rest(self, instance: Instance, shard: Shard, earlier: int) -> Task[None]:
         """Leave a shard until its next event."""
         yield self.platform.ms("settle")
         now = self.line.now
@@ -461,7 +503,7 @@ class Service:
         first = sum(shard.wake <= due <= shard.wake + timings.CLAIM_AHEAD for due in shard.dues)
         yield from self._ask(instance, visible_at(shard.wake, first), sent=near, warm=True)
         if near:
-            self._send(shard, first)
+            self._send(shard, first, earlier)
 
     # Sweeps.
 

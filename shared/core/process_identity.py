@@ -49,6 +49,8 @@ class ProcessIdentity:
         """proc, markers: folders of the process table and of the marker file. Reads both now, once: a process does not change either."""
         self._proc, self._kill = proc, kill
         self._machine = self._start = ""
+        self.first = True
+        """True if no process of this machine is known to have been there before this one: then none can be proven to have ended."""
         # Not Linux, no /proc, a /proc of another pid namespace, or a marker that another user may have written: not known.
         with contextlib.suppress(OSError, ValueError):
             self._machine, self._start = self._identify(markers or Path(tempfile.gettempdir()), environ)
@@ -92,9 +94,13 @@ class ProcessIdentity:
         if len(boot) < 32:
             raise ValueError("no boot id")
         spaces = [os.readlink(proc / "self/ns" / kind) for kind in ("pid", "time")]
-        marker = read_marker(markers / f"tocsin-machine-{os.getuid()}")
+        path = markers / f"tocsin-machine-{os.getuid()}"
+        first = not os.path.lexists(path)
+        marker = read_marker(path)
         parts = [boot, *spaces, platform.node(), marker, *(environ.get(name, "") for name in INSTANCE_NAMES)]
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32], str(read_process(proc, pid).started)
+        start = str(read_process(proc, pid).started)
+        self.first = first
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32], start
 
 
 def read_process(proc: Path, pid: int) -> ProcessFacts:

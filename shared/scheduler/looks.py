@@ -9,21 +9,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from ..core.clock import Millis
 from ..core.errors import StorageError
+from ..storage.names import EVENTS
+from ..storage.ports import RowQuery
+from .keys import END_EVENTS, FIRST_EVENT
+from .rules import visible_at
 from .shard_services import ShardServices
 from .sweeps import Sweeps
 from .wakes.protocol import LookTimes, end_look, read_plan, send_wakes
-from .wakes.rules import LOOK_EVERY_ALONE, LOOK_FAR, Plan
+from .wakes.rules import EARLIER, LOOK_EVERY_ALONE, LOOK_FAR, Plan
+from .wakes.service import Horizons
 
 log = logging.getLogger(__name__)
 
 SPREAD: Final = 0.5
-"""Longest pause in seconds between reading the index and sending wakes. With it a wake still ends within the second that is billed at
-least."""
+"""Longest time in seconds in which a look reads the index, sends messages, and pauses before it sends wakes, unless the first two take
+longer. With it a wake still ends within the second that is billed at least."""
+LEAST_SPREAD: Final = 0.1
+"""The pause is at most this long in any case."""
+
+
+MOST_NEAR: Final = 32
+"""Most shards of the next minutes whose events a look reads. Where there are more, their own messages leave few pauses."""
+MOST_EVENTS: Final = 100
+"""Most events of one of them that it reads."""
 
 
 class Looks:
@@ -42,6 +55,8 @@ class Looks:
         self._runner, self._clock, self._chance = services.runner, services.clock, services.runner.chance
         self._wakes, self._counters = services.wakes, services.counters
         self._sweeps, self._started, self._serves, self._chain = sweeps, started, serves, chain
+        self._tables, self._events = services.tables, dict[str, list[Millis]]()
+        """The due times of the events of shards that wake soon."""
         self._unstored = Plan()
         """The plan of the last look, if it could not be stored: otherwise each look would send its wakes again, and they would multiply."""
         self._turn = asyncio.Lock()
@@ -81,18 +96,47 @@ class Looks:
         async with self._turn:
             return await self._look_alone(self._clock.now(), at)
 
+    async def _horizons(self, now: Millis, at: Millis | None) -> Horizons:
+        """Return how far ahead messages are sent now. Nothing else is taken from a plan that is read before the index."""
+        plan = await self._runner.run(read_plan())
+        return self._wakes.horizons.at(plan, self._wakes.gap(plan, now), now, alive=at is not None)
+
+    async def _events_of(self, near: Sequence[str]) -> list[Millis]:
+        """Return the message times of the events of a few shards, beside which wakes cost less; without them wakes come at other times."""
+        if len(near) > MOST_NEAR:
+            return []
+        # A process reads each of them once: for a hint, what it has read is good enough.
+        new = [shard for shard in near if shard not in self._events]
+        try:
+            dues = await asyncio.gather(*map(self._dues, new))
+        except StorageError as error:
+            log.debug("The events of the next shards could not be read: %s", error, extra={"action": "events_unread"})
+            return []
+        known = self._events | dict(zip(new, dues, strict=True))
+        self._events = {shard: known[shard] for shard in near}
+        return [visible_at(due) for dues in self._events.values() for due in dues]
+
+    async def _dues(self, shard: str) -> list[Millis]:
+        query = RowQuery(EVENTS, shard, FIRST_EVENT, END_EVENTS, select=("due",), limit=MOST_EVENTS)
+        return [int(row.props["due"]) for row in (await self._tables.query(query)).rows if "due" in row.props]
+
     async def _look_alone(self, now: Millis, at: Millis | None) -> Counter[str]:
         wakes = self._wakes
         # While the other account serves, its index tells what is due. A few wakes go on here, for the time after that.
         serves = await self._serves()
-        found = await self._sweeps.look(now, wakes.horizons, LOOK_FAR) if serves else self._sweeps.nothing_found()
+        began = self._clock.monotonic()
+        found = await self._sweeps.look(now, await self._horizons(now, at), LOOK_FAR) if serves else self._sweeps.nothing_found()
         alone = serves and await wakes.ticks.check()
         # Looks at the same time would send the same wakes, whose looks would be at the same time. So one of them stores its plan first.
-        await self._clock.sleep(self._chance() * SPREAD)
+        await self._clock.sleep(self._chance() * max(LEAST_SPREAD, SPREAD - (self._clock.monotonic() - began)))
         plan = await self._runner.run(read_plan())
         times = LookTimes(now, self._clock.now(), at, self._started)
         plan = plan.joined(self._unstored, times.now)
-        end = await self._runner.run(end_look(plan, found.messages, found.unsent, times, wakes.fixed_gap, alone=alone))
+        beside = await self._events_of(found.near)
+        end = await self._runner.run(end_look(plan, found.messages, found.unsent, times, wakes.fixed_gap, alone=alone, beside=beside))
         self._unstored = Plan() if end.stored else end.plan
         self._counters["wakes_sent"] += len(end.sent)
+        if (gap := wakes.gap(end.plan, times.now)) != wakes.gap(plan, times.now):
+            then = f"come within {gap // 1000} s" if gap else f"fill no pauses, and events' messages come {EARLIER // 1000} s earlier"
+            log.warning("Wakes met processes that had just started. For a day, wakes %s", then, extra={"action": "wakes_met_cold"})
         return found.counts

@@ -69,6 +69,8 @@ class ShardRecovery:
         """Time at which the process began to look."""
         self._idle_until: Millis = 0
         """Time before which no shard of the last look can be asked for."""
+        self._proves = process is not None and not process.first
+        """False where no process can be proven to have ended: then a shard is asked for only if it has been late for a while."""
 
     def leave(self) -> None:
         """Look no more, because the process stops working."""
@@ -82,6 +84,7 @@ class ShardRecovery:
         """
         began, empty = self._clock.monotonic(), 0
         self._began = self._clock.now()
+        self._idle_until = 0 if self._proves else self._began + timings.RECOVER_AFTER
         for at in timings.RECOVER_AT:
             await self._clock.sleep(max(0.0, began + at - self._clock.monotonic()))
             if self._leaving:
@@ -108,7 +111,7 @@ class ShardRecovery:
                 raise found
             counts.update(found)
         if not counts["unread"]:
-            self._idle_until = recovers_from(wakes)
+            self._idle_until = recovers_from(wakes, self._began, proves=self._proves)
         if counts["resent"]:
             extra = {"action": "shards_recovered", "count": counts["resent"]}
             log.info("%d shards had lost their process or their message; their messages were sent again", counts["resent"], extra=extra)
@@ -192,10 +195,15 @@ class ShardRecovery:
         return self._process is not None and name != "" and self._process.has_ended(name)
 
 
-def recovers_from(wakes: Sequence[Millis]) -> Millis:
+def recovers_from(wakes: Sequence[Millis], began: Millis, *, proves: bool) -> Millis:
     """Return the time from which a shard with one of these wake-ups can be asked for; 0 if there is none. Until then no look is needed:
-    the next process, or the sweep, finds the shards of processes that end in the meantime."""
-    return min(wakes, default=timings.WAKE_EARLIEST) - timings.WAKE_EARLIEST
+    the next process, or the sweep, finds the shards of processes that end in the meantime.
+
+    began: see `may_recover`. proves: processes can be proven to have ended.
+    """
+    if not wakes:
+        return 0
+    return min(wakes) - timings.WAKE_EARLIEST if proves else max(min(wakes), began) + timings.RECOVER_AFTER
 
 
 def _is_late(row: Row, now: Millis) -> bool:

@@ -65,7 +65,7 @@ from .rules import FINAL, tally, visible_at
 from .shard.gate import Counts
 from .timings import KEEP_DEAD, KEEP_FINISHED, KEEP_LINKED, RETENTION_RUN_FOR
 from .unmirrored import Mirror
-from .wakes.service import Horizons
+from .wakes.service import Horizons, held_before
 
 log = logging.getLogger(__name__)
 
@@ -82,17 +82,24 @@ BACKLOG_ROWS = 5_000
 
 class IndexLook(NamedTuple):
     """The findings of a look. messages: times at which messages of the shards' queue become visible, sent or not. unsent: message times of
-    the shards whose message is left to a later look."""
+    the shards whose message is left to a later look. near: shards that wake within the time for which wakes are planned, or that woke in
+    the last minute."""
 
     counts: Counter[str]
     messages: list[Millis]
     unsent: list[Millis]
+    near: list[str]
 
 
 def _horizon(row: Row, now: Millis, horizons: Horizons) -> Millis:
     """Return how far ahead a shard's message is sent: that of a full one starts the instances which its events need."""
     noted = counts_of_row(row, now)
     return horizons.full if noted is not None and noted.counts.open >= timings.MANY_EVENTS else horizons.together
+
+
+def _earlier(row: Row, horizons: Horizons) -> Millis:
+    """Return the time by which a shard's message comes earlier than usual. The owner of a retry would not wait for it."""
+    return 0 if row.props.get("retries") else horizons.earlier
 
 
 def _period(row: Row) -> int:
@@ -147,7 +154,7 @@ class Sweeps:
     async def look(self, now: Millis, horizons: Horizons, far: Millis) -> IndexLook:
         """Do what `dispatch` does, as far ahead as `horizons` say, and return what was found of the shards that wake within `far`."""
         counts: Counter[str] = Counter()
-        seen = IndexLook(counts, [], [])
+        seen = IndexLook(counts, [], [], [])
         late: list[Row] = []
         # Minutes sort as text does; the start of the next minute bounds the range.
         end = minute_text(now + far + timings.MINUTE)
@@ -190,13 +197,17 @@ class Sweeps:
                 counts.update(read)
         punctual.sort(key=lambda row: int(row.props["wake"]))
         due = [row for row in punctual if decide(row, now, ahead=_horizon(row, now, horizons)).do != "nothing"]
+        if len(due) > MOST_TOGETHER:
+            horizons = horizons._replace(held=0)
         for some in _parts(due):
             counts.update(await self._dispatch_some(some, now, horizons))
         wanted = {id(row) for row in due}
         for row in punctual:
-            at = visible_at(int(row.props["wake"]))
+            at = visible_at(int(row.props["wake"])) - _earlier(row, horizons)
             if not row.props.get("retries"):
                 seen.messages.append(at)
+                if -timings.MINUTE <= int(row.props["wake"]) - now <= timings.DISPATCH_AHEAD:
+                    seen.near.append(index_shard(row.rk))
             if row.props["state"] != "sent" and id(row) not in wanted:
                 seen.unsent.append(at)
         if unread is not None and self._alone:
@@ -216,8 +227,8 @@ class Sweeps:
                 at = visible_at(int(row.props["wake"]), size)
                 together.setdefault((bool(row.props.get("retries")), _period(row)), []).append((at, row))
             elif isinstance(size, int):
-                steps.append(self._one(row, dispatch(row, now, size)))
-        steps += [self._together(group) for group in together.values()]
+                steps.append(self._one(row, dispatch(row, now, size, _earlier(row, horizons))))
+        steps += [self._together(group, horizons) for group in together.values()]
         sent = {id(row) for row in sends}
         steps += [self._one(row, dispatch(row, now)) for row in rows if id(row) not in sent]
         counts = Counter(size for size in sizes if isinstance(size, str))
@@ -225,17 +236,19 @@ class Sweeps:
             counts.update([done] if isinstance(done, str) else done)
         return counts
 
-    async def _together(self, group: Sequence[tuple[Millis, Row]]) -> Counter[str]:
+    async def _together(self, group: Sequence[tuple[Millis, Row]], horizons: Horizons) -> Counter[str]:
         """Send one message for several shards, as early as the first needs it, and mark them."""
-        rows = [row for _, row in group]
-        if await self._one(rows[0], send_together(rows, min(at for at, _ in group))) is not True:
+        rows, at = [row for _, row in group], min(at for at, _ in group)
+        if horizons.held:
+            await self._clock.sleep(held_before(at, self._clock.now(), horizons.held) / 1000)
+        if await self._one(rows[0], send_together(rows, at, _earlier(rows[0], horizons))) is not True:
             return Counter({"nothing": len(rows)})
         return Counter(await asyncio.gather(*(self._one(row, mark_sent(row)) for row in rows)))
 
     @staticmethod
     def nothing_found() -> IndexLook:
         """Return what a look finds in an empty index."""
-        return IndexLook(Counter(), [], [])
+        return IndexLook(Counter(), [], [], [])
 
     def _tell_unread(self, found: Sequence[Counter[str]]) -> None:
         """Log one line for each place that has an unreadable index."""

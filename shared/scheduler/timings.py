@@ -98,9 +98,13 @@ DISPATCH_AHEAD: Millis = SILENCE + MINUTE
 
 Writers send the message themselves for shards that wake sooner. The test kit's time travel uses it.
 """
-SEND_AHEAD: Millis = 90_000
+SEND_AHEAD: Millis = 80_000
 """With planned wakes, the messages of small shards are sent this long before their wake-up: in time, although the sweep comes each minute
 and may be 26 s late. The scale controller counts hidden messages too, so one that waits for longer may only add instances."""
+SEND_BEHIND: Millis = MINUTE + 6_000
+"""The same by the sweep while wakes come: it sends what they have not sent in time."""
+SEND_EARLIER: Millis = SEND_AHEAD + MINUTE
+"""The same while messages come earlier, because no wake keeps an instance (`wakes.rules.EARLIER`): then each wake waits for one."""
 SEND_ALONE: Millis = 30_000
 """With planned wakes, a writer or owner sends the message of a small shard itself if it wakes within this time: the next look may come
 too late. A look puts the messages of others together."""

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from ...core import tracing
+from ...core.clock import Millis
 from ...core.errors import Rejected, StorageError
 from ...core.process_identity import ProcessIdentity
 from ...delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
@@ -105,6 +106,8 @@ class Firing:
         self._tracing = False
         """True if deliveries are traced."""
         self._leaving = False
+        self._owned = set[str]()
+        """The shards of messages that owners of this process serve."""
         self.serving = 0
         """Shards in work, and messages of shards that wait for room."""
 
@@ -245,12 +248,20 @@ class Firing:
             )
             return
         if isinstance(taken, owning.ShardBusy):
+            if message.shared and message.shard in self._owned:
+                # Two looks have sent it. Looks ask for the shards of this process, should it end.
+                self._counters["shards_doubled"] += 1
+                return
             # Another owner was alive a moment ago. The message comes back when that owner would be silent for too long.
             self._counters["shards_busy"] += 1
             await self._runner.run(send(message.alone(), self._clock.now() + taken.wait + 1_000, retries_only=retries))
             return
         self._counters["shards_taken"] += 1
-        await self._own(taken, taken_at, guard, no_arrivals(taken.shard))
+        self._owned.add(message.shard)
+        try:
+            await self._own(taken, taken_at, guard, no_arrivals(taken.shard), message.earlier)
+        finally:
+            self._owned.discard(message.shard)
 
     async def serve_own(self, session: owning.OwnerSession, arrivals: Arrivals, opened_at: float) -> None:
         """Serve a shard that this process has opened as its owner. opened_at: monotonic time at which its first transaction was sent."""
@@ -261,8 +272,9 @@ class Firing:
         finally:
             self.serving -= 1
 
-    async def _own(self, session: owning.OwnerSession, taken_at: float, guard: ShardGuard, arrivals: Arrivals) -> None:
-        """Serve a shard as its owner. taken_at: monotonic time at which the request that made this process its owner was sent."""
+    async def _own(self, session: owning.OwnerSession, taken_at: float, guard: ShardGuard, arrivals: Arrivals, earlier: Millis = 0) -> None:
+        """Serve a shard as its owner. taken_at: monotonic time at which the request that made this process its owner was sent. earlier: see
+        `ShardMessage`."""
         # Taking the shard was a write, so the clock was measured a moment ago.
         self._clock.check()
         # Asked once per shard, because the check costs more than one delivery should pay.
@@ -275,7 +287,7 @@ class Firing:
         view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel), lambda: self.tokens, session.shard)
         permission = StartPermission(self._clock, taken_at, guard)
         waits = Waits(self._clock, succeeds_lost=session.succeeds_lost, taken_at=taken_at)
-        serving = Owner(session, DeliveryAttempts(view, permission, waits, self._means), self._owning, arrivals)
+        serving = Owner(session, DeliveryAttempts(view, permission, waits, self._means), self._owning, arrivals, earlier)
         with tracing.serving_shard(session.shard) if self._tracing else nullcontext():
             await serving.run()
         if permission.shard_lost:

@@ -29,6 +29,7 @@ from ..protocol import express, holding, owning
 from ..protocol.dispatch import ShardMessage, announce, send
 from ..shard.ledger import entry_for
 from ..timings import (
+    ANNOUNCE_TOGETHER,
     CLAIM_AHEAD,
     EXPRESS_LINGER,
     HEARTBEAT_EVERY,
@@ -84,8 +85,13 @@ class Owner:
         attempts: DeliveryAttempts,
         process: OwningProcess,
         arrivals: Arrivals,
+        earlier: Millis = 0,
     ) -> None:
-        """arrivals: the events that this process stores in the shard while it serves it."""
+        """arrivals: the events that this process stores in the shard while it serves it. earlier: time by which the owner's message has
+        come earlier than usual."""
+        self._earlier = earlier
+        # The message of shards that share it comes as early as the first of them needs.
+        self._stays = earlier and REST_BEYOND + ANNOUNCE_TOGETHER + earlier
         self._session, self._attempts, self._permission = session, attempts, attempts.permission
         self._runner, self._flow, tell, self._leaving, self._busy, lines, self._wakes = process
         self._clock = clock = self._runner.clock
@@ -177,7 +183,7 @@ class Owner:
         """Decide what to do next, after asking flow control about the channels of claimable events."""
         rows = {rk: row.props for rk, row in self._session.rows.items()}
         policy = self._attempts.tenant.policy
-        patience = REST_BEYOND_BUSY if self._busy() else REST_BEYOND
+        patience = max(REST_BEYOND_BUSY if self._busy() else REST_BEYOND, self._stays)
         owed = self._session.owed
 
         def decide(holds: Mapping[str, ClaimHold] = FREE, blocked: Mapping[str, Millis] = rules.NONE_BLOCKED) -> rules.Agenda:
@@ -429,8 +435,9 @@ class Owner:
             # Express delivery runs in a process that answers requests, and keeps no instance of the shards' queue alive.
             await self._wakes.ask(rules.visible_at(wake, first), sent=near, warm=not self._express)
         if rested and near:
-            message = ShardMessage(session.shard, session.held.gate.index)
-            await self._runner.run(announce(message, rules.visible_at(wake, first), retries_only=retries))
+            earlier = 0 if retries else self._earlier
+            message = ShardMessage(session.shard, session.held.gate.index, earlier=earlier)
+            await self._runner.run(announce(message, rules.visible_at(wake, first) - earlier, retries_only=retries))
         # A user who resumed the channel before the index row said that the shard rests has not woken this shard.
         if self._paused and await self._flow.resumed(self._tenant, self._paused):
             await self._runner.run(send(ShardMessage(session.shard, session.held.gate.index), now, retries_only=True))

@@ -6,7 +6,7 @@ Messages are hints. The index row is the truth about unfinished shards, so a mes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import orjson
@@ -32,7 +32,7 @@ class ShardMessage:
     ended: name of an owner that its sender has proven to have ended; '' for none. Owners' names are never used again, so it stays true.
     wake: wake-up of a shard with many events, which processes share (`firing/bursts.py`); 0 for another shard.
     passed: number of times that a process has left the shard to another one. sender: name of the last of them. load: number of such
-    shards that it served.
+    shards that it served. earlier: time by which the message comes earlier than usual; the owner waits for its events as much longer.
     """
 
     shard: str
@@ -42,17 +42,20 @@ class ShardMessage:
     passed: int = 0
     sender: str = ""
     load: int = 0
+    earlier: Millis = 0
+    shared: bool = field(default=False, compare=False)
 
     def text(self) -> str:
         return orjson.dumps(self._members()).decode()
 
     def _members(self) -> dict[str, Any]:
         more = {"ended": self.ended, "wake": self.wake, "passed": self.passed, "sender": self.sender, "load": self.load}
+        more["earlier"] = self.earlier
         return {"shard": self.shard, "index": self.index, **{name: value for name, value in more.items() if value}}
 
     def alone(self) -> ShardMessage:
         """Return the same request without what counts in a burst: for a message that comes later."""
-        return replace(self, wake=0, passed=0, sender="", load=0)
+        return replace(self, wake=0, passed=0, sender="", load=0, shared=False)
 
 
 def text_together(messages: Sequence[ShardMessage]) -> str:
@@ -71,13 +74,15 @@ def parse_messages(text: str) -> list[ShardMessage]:
     """Parse `text_together`; ValueError for anything else. Members that a later version adds are passed over."""
     found = orjson.loads(text)
     together = found.get("more") if isinstance(found, dict) else None
-    return [_message_of(each) for each in together] if isinstance(together, list) and together else [_message_of(found)]
+    if not (isinstance(together, list) and together):
+        return [_message_of(found)]
+    return [replace(_message_of(each), shared=True) for each in together]
 
 
 def _message_of(found: Any) -> ShardMessage:
     if not isinstance(found, dict) or not isinstance(found.get("shard"), str) or not isinstance(found.get("index"), str):
         raise ValueError("not a shard message")
-    if not all(isinstance(found.get(name, 0), int | float) for name in ("wake", "passed", "load")):
+    if not all(isinstance(found.get(name, 0), int | float) for name in ("wake", "passed", "load", "earlier")):
         raise ValueError("not a shard message: its numbers are none")
     return ShardMessage(
         found["shard"],
@@ -87,6 +92,7 @@ def _message_of(found: Any) -> ShardMessage:
         passed=int(found.get("passed", 0)),
         sender=str(found.get("sender", "")),
         load=int(found.get("load", 0)),
+        earlier=int(found.get("earlier", 0)),
     )
 
 
@@ -122,10 +128,13 @@ def events_to_load(row: Row) -> Steps[int]:
     return parse_gate(found.props).counts.open if found is not None else 0
 
 
-def send_together(rows: Sequence[Row], at: Millis) -> Steps[bool]:
-    """Send one message for the shards of several index rows; return False if the queue refuses it. `mark_sent` follows for each row."""
-    messages = [ShardMessage(index_shard(row.rk), row.rk) for row in rows]
-    return (yield from effects.send(queue_for(retries_only=bool(rows[0].props.get("retries"))), text_together(messages), at))
+def send_together(rows: Sequence[Row], at: Millis, earlier: Millis = 0) -> Steps[bool]:
+    """Send one message for the shards of several index rows; return False if the queue refuses it. `mark_sent` follows for each row.
+
+    at: the usual time of the message, which comes `earlier`.
+    """
+    messages = [ShardMessage(index_shard(row.rk), row.rk, earlier=earlier) for row in rows]
+    return (yield from effects.send(queue_for(retries_only=bool(rows[0].props.get("retries"))), text_together(messages), at - earlier))
 
 
 def mark_sent(row: Row) -> Steps[str]:
@@ -137,13 +146,14 @@ def mark_sent(row: Row) -> Steps[str]:
     return "sent"
 
 
-def dispatch(row: Row, now: Millis, events: int = 0) -> Steps[str]:
-    """Carry out the decision about one index row; return sent, resent, or nothing. events: see `dispatch_decision`."""
+def dispatch(row: Row, now: Millis, events: int = 0, earlier: Millis = 0) -> Steps[str]:
+    """Carry out the decision about one index row; return sent, resent, or nothing. events: see `dispatch_decision`. earlier: see
+    `ShardMessage`."""
     todo = decide(row, now, events)
     message = ShardMessage(index_shard(row.rk), row.rk, wake=shared_wake(int(row.props["wake"]), events))
     queue = queue_for(retries_only=bool(row.props.get("retries")))
     if todo.do == "send":
-        if (yield from effects.send(queue, message.text(), todo.at)):
+        if (yield from effects.send(queue, replace(message, earlier=earlier).text(), todo.at - earlier)):
             return (yield from mark_sent(row))
     elif todo.do == "inspect" and (yield from unserved_events(row)) is not None:
         # The mark comes first, so that sweeps that meet, and later ones while no owner comes, do not send more and more messages.

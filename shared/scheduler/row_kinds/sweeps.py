@@ -41,6 +41,7 @@ KINDS: Final = (
             "wakes": "times of wakes in the queue, and of those of the last minute, with commas between",
             "seen": "the last wakes after a short pause: `w` for a process that lived, `c` for one that had to start",
             "close_until": "time until which wakes come closer together; 0 for never",
+            "early_until": "time until which messages come earlier instead; 0 for never",
         },
         "Never.",
     ),

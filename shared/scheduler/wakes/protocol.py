@@ -119,7 +119,14 @@ class LookEnd(NamedTuple):
 
 
 def end_look(
-    plan: Plan, messages: Sequence[Millis], unsent: Iterable[Millis], times: LookTimes, gap: Millis | None, *, alone: bool
+    plan: Plan,
+    messages: Sequence[Millis],
+    unsent: Iterable[Millis],
+    times: LookTimes,
+    gap: Millis | None,
+    *,
+    alone: bool,
+    beside: Iterable[Millis] = (),
 ) -> Steps[LookEnd]:
     """End a look that has read the index, sent what is due, and read the plan: send the missing wakes, then store the plan.
 
@@ -129,7 +136,7 @@ def end_look(
     if times.wake is not None:
         plan = after_wake(plan, times.wake, now, times.started)
     plan = plan.trusted(times.began, now)
-    new = planned_wakes(plan, messages, unsent, now, gap or plan.gap(now), alive=alive, alone=alone)
+    new = planned_wakes(plan, messages, unsent, now, gap or plan.gap(now), alive=alive, alone=alone, beside=beside)
     taken = yield from send_wakes(new)
     plan = plan.with_wakes(taken, now)._replace(looked=times.began, woke=now if alive else plan.woke)
     return LookEnd(plan, taken, (yield from store_plan(plan)))

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from ...core.clock import Millis
 from ...engine.row_codec import Format, RowCodec
-from ..timings import DAY, DISPATCH_AHEAD, MINUTE
+from ..timings import DAY, DISPATCH_AHEAD, MINUTE, WAKE_EARLY
 
 LOOK_BEFORE: Final[Millis] = 120_000
 """Time before a shard's message from which wakes are planned: the controller's pause (30 s at most), a cold start (15 s), and one wake that
@@ -23,8 +23,18 @@ is lost, twice over."""
 GAP: Final[Millis] = 22_000
 """Longest pause between two messages in that time. An instance that has done nothing for 30 s may be taken away; 22 s leave room for the
 whole seconds of a queue (1 s), a pause between two polls (2 s), and the 2 s of messages that shards share."""
+UNWATCHED: Final[Millis] = 2_000
+"""A pause between two messages of shards is shorter than `GAP` by this: no wake would notice that it is too long."""
+STAYS: Final[Millis] = 3_000
+"""Time for which an owner works at least after its message's time, because this comes `WAKE_EARLY`: a pause begins only then."""
 GAP_CLOSE: Final[Millis] = 12_000
-"""The same, once wakes have met cold processes although they came within `GAP`."""
+"""`GAP` once wakes have met cold processes although they came within it."""
+GAP_NONE: Final[Millis] = 0
+"""`GAP` once wakes have met cold processes although they came within `GAP_CLOSE`: no pause is short enough to keep an instance. Then no
+wakes fill pauses. The messages of shards come `EARLIER`, in time to start an instance, and their owners wait."""
+EARLIER: Final[Millis] = 25_000 - WAKE_EARLY
+"""Time by which messages then come earlier: 25 s in all are the controller's pause (10 s), a cold start (6 s, a fifth more at most), whole
+seconds, and an owner's start."""
 TAKEN_LATE: Final[Millis] = 2_000
 """A message comes up to this much after its time: two polls of an idle queue are this far apart."""
 COMES_AFTER: Final[Millis] = 2_000
@@ -57,7 +67,7 @@ WATCHED: Final = 20
 MOST_COLD: Final = 2
 """Wakes among them that may meet one."""
 CLOSE_FOR: Final[Millis] = DAY
-"""Time for which wakes then come within `GAP_CLOSE`."""
+"""Time for which wakes then come within `GAP_CLOSE`, or messages `EARLIER`. After it `GAP` is tried again."""
 
 
 class Plan(NamedTuple):
@@ -65,7 +75,7 @@ class Plan(NamedTuple):
 
     looked: time of the last look. woke: time of the last look by a wake: an instance of the shards' queue was alive then. wakes: times of
     the wakes that were sent, in order. seen: the last wakes after a pause of at most the gap, `w` for a warm process and `c` for a cold
-    one. close_until: time until which the gap is `GAP_CLOSE`.
+    one. close_until: time until which the gap is `GAP_CLOSE`. early_until: time until which it is `GAP_NONE`.
     """
 
     looked: Millis = 0
@@ -73,9 +83,12 @@ class Plan(NamedTuple):
     wakes: tuple[Millis, ...] = ()
     seen: str = ""
     close_until: Millis = 0
+    early_until: Millis = 0
 
     def gap(self, now: Millis) -> Millis:
         """Return the longest pause between two messages that the platform is trusted with."""
+        if now < self.early_until:
+            return GAP_NONE
         return GAP_CLOSE if now < self.close_until else GAP
 
     def with_wakes(self, more: Iterable[Millis], now: Millis) -> Plan:
@@ -117,6 +130,7 @@ def is_covered(plan: Plan, message: Millis, now: Millis, gap: Millis, *, sent: b
     """
     if sent and message < now + ASKED_FROM:
         return True
+    message = _judged(message, gap, sent=sent)
     later = [wake for wake in plan.wakes if wake > now + COMES_AFTER]
     if any(wake <= message - LOOK_BEFORE for wake in later):
         return True
@@ -132,50 +146,87 @@ def wakes_for(message: Millis, now: Millis, gap: Millis, *, sent: bool, warm: bo
 
     The first comes within the time between two looks, because the plan names no other, and a queue hides no message for more than a week.
     """
+    message = _judged(message, gap, sent=sent)
     # A wake finds the shard only if it comes before its message.
     last = message - DISPATCHED_WITHIN
     first = max(now, min(message - LOOK_BEFORE, now + LOOK_EVERY), min(now + gap, last) if warm else now)
     if sent and message <= first + gap + TAKEN_LATE:
         return (first,)
     # No later than the gap, so that the plan covers further messages of this time.
-    return first, max(first, min(first + min(APART, gap), last))
+    return first, max(first, min(first + min(APART, gap or APART), last))
+
+
+def _judged(message: Millis, gap: Millis, *, sent: bool) -> Millis:
+    """Return the message time of a shard, as the look that sends its message will choose it."""
+    return message if sent or gap != GAP_NONE else message - EARLIER
 
 
 def planned_wakes(
-    plan: Plan, messages: Sequence[Millis], unsent: Iterable[Millis], now: Millis, gap: Millis, *, alive: bool, alone: bool
+    plan: Plan,
+    messages: Sequence[Millis],
+    unsent: Iterable[Millis],
+    now: Millis,
+    gap: Millis,
+    *,
+    alive: bool,
+    alone: bool,
+    beside: Iterable[Millis] = (),
 ) -> list[Millis]:
     """Return the times of the wakes that a look sends, in order.
 
     messages: message times of the shards in the shards' queue, up to `DISPATCH_AHEAD` ahead, sent or not. unsent: message times of all
     shards whose message is not sent after this look, those of retries included. alive: the look runs in an instance of the shards' queue.
-    alone: the timer is silent.
+    alone: the timer is silent. beside: message times of further events, beside which a wake costs less. Nothing depends on them: an event
+    may be cancelled.
 
-    No pause between two messages is longer than `gap` in the last `LOOK_BEFORE` before each of `messages`. Two wakes are always queued,
-    the first of them before any shard in `unsent` needs one, and both within the time between two looks, or `APART` later.
+    No pause between two messages is longer than `gap` in the last `LOOK_BEFORE` before each of `messages`, unless it is `GAP_NONE`. Two
+    wakes are always queued, the first of them before any shard in `unsent` needs one, and both within the time between two looks, or
+    `APART` later.
     """
-    near = sorted(each for each in messages if now < each <= now + DISPATCH_AHEAD)
+    ahead = sorted(each for each in messages if each > now)
+    near = ahead[: bisect_right(ahead, now + DISPATCH_AHEAD)]
     queued = sorted(wake for wake in plan.wakes if wake > now + COMES_AFTER)
-    new = _between(near, queued, now, gap, now if alive else plan.woke if plan.woke > now - gap else -math.inf)
+    filled = gap != GAP_NONE
+    cheap = sorted({*ahead, *(each for each in beside if each > now)})
+    alive_at = now if alive else plan.woke if plan.woke > now - gap else -math.inf
+    new = _between(near, queued, cheap, now, gap, alive_at) if filled else []
     times = sorted([*queued, *new])
     # For the messages up to `DISPATCH_AHEAD` ahead the wakes are planned: their shards must only be found in time.
     needs = (
-        max(now + APART, message - (FOUND_BEFORE if message <= now + DISPATCH_AHEAD else LOOK_BEFORE + DISPATCHED_WITHIN))
+        max(now + APART, message - (FOUND_BEFORE if filled and message <= now + DISPATCH_AHEAD else LOOK_BEFORE + DISPATCHED_WITHIN))
         for message in unsent
         if message > now
     )
-    next_look = min(now + (LOOK_EVERY_ALONE if alone else LOOK_EVERY), min(needs, default=math.inf))
+    every = LOOK_EVERY_ALONE if alone else LOOK_EVERY
+    next_look = min(now + every, min(needs, default=math.inf))
     if not times or times[0] > next_look + 1_000:
-        new.append(round(next_look))
-        times.insert(0, round(next_look))
-    # If the first is lost, the second comes no later than the next look would have done without it.
+        new.append(_beside(cheap, now + APART, round(next_look)))
+        times.insert(0, new[-1])
+    # If the first is lost, the second comes hardly later than the next look would have done without it.
     second = round(max(times[0] + APART, next_look))
-    if len(times) < 2 or times[1] > second:
-        new.append(second)
+    latest = max(second, min(second + APART, now + every))
+    if len(times) < 2 or times[1] > latest:
+        new.append(_beside(cheap, times[0] + APART, second, latest))
     return sorted(new)
 
 
-def _between(near: Sequence[Millis], queued: Iterable[Millis], now: Millis, gap: Millis, alive: float) -> list[Millis]:
-    """Return the wakes that fill the pauses before the messages `near`. alive: time at which an instance was alive; -inf if unknown."""
+def _beside(cheap: Sequence[Millis], first: Millis, last: Millis, latest: Millis = 0) -> Millis:
+    """Return the last of some times from `first` to `last`; else the next one up to `latest`; else `last`.
+
+    A wake beside a shard's message costs little: the instance is billed while the owner waits for its event.
+    """
+    index = bisect_right(cheap, last)
+    if index and cheap[index - 1] >= first:
+        return cheap[index - 1]
+    return cheap[index] if index < len(cheap) and cheap[index] <= latest else last
+
+
+def _between(
+    near: Sequence[Millis], queued: Iterable[Millis], cheap: Sequence[Millis], now: Millis, gap: Millis, alive: float
+) -> list[Millis]:
+    """Return the wakes that fill the pauses before the messages `near`, beside `cheap` times if there are some. alive: time at which an
+    instance was alive; -inf if unknown."""
+    shards = frozenset(near)
     points = sorted({*near, *queued})
     new: list[float] = []
     before = alive
@@ -185,10 +236,11 @@ def _between(near: Sequence[Millis], queued: Iterable[Millis], now: Millis, gap:
         if index == len(near):
             break
         since = near[index] - LOOK_BEFORE
-        if point > since and point - before > gap:
+        stays = STAYS if before in shards else 0
+        longest = gap - UNWATCHED if stays and point in shards else gap + stays
+        if point > since and point - before > longest:
             if before >= since:
-                parts = math.ceil((point - before) / gap)
-                fill = [before + (point - before) * part / parts for part in range(1, parts)]
+                fill = _fill(before + stays, point, gap, cheap)
             else:
                 # Backwards from the point, until there is one before the time that must have no pause.
                 fill = [point - gap * step for step in range(1, math.ceil((point - since) / gap) + 1)]
@@ -197,17 +249,30 @@ def _between(near: Sequence[Millis], queued: Iterable[Millis], now: Millis, gap:
     return list(map(round, new))
 
 
+def _fill(before: float, point: Millis, gap: Millis, cheap: Sequence[Millis]) -> list[float]:
+    """Return the times of the wakes, one at least, that fill the pause between two messages: at cheap times, else in even steps."""
+    found: list[float] = []
+    while not found or point - before > gap:
+        step = (point - before) / max(1 if found else 2, math.ceil((point - before) / gap))
+        index = bisect_right(cheap, min(before + gap, point - 1)) - 1
+        cheaper = index >= 0 and cheap[index] >= before + gap / 2
+        before = cheap[index] if cheaper else before + step
+        found.append(before)
+    return found
+
+
 def after_wake(plan: Plan, at: Millis, now: Millis, started: Millis) -> Plan:
     """Return the plan after a wake for the time `at` was taken by a process that started at `started`.
 
     It remembers if the process began for this wake, although the wake before it was at most the gap ago: then the platform took the
-    instance away in between. If that happened too often, the wakes come closer together for a day. A process that began before the wake's
-    time does not count: the platform also starts processes for other messages.
+    instance away in between. If that happened too often, the wakes come closer together for a day; if it happens then, too, messages come
+    `EARLIER`. A process that began before the wake's time does not count: the platform also starts processes for other messages.
     """
     gap = plan.gap(now)
-    if not plan.woke <= at <= plan.woke + gap + 1_000:
+    if gap == GAP_NONE or not plan.woke <= at <= plan.woke + gap + 1_000:
         return plan
     seen = (plan.seen + ("c" if started > at else "w"))[-WATCHED:]
-    if seen.count("c") > MOST_COLD and plan.close_until <= now:
-        return plan._replace(seen="", close_until=now + CLOSE_FOR)
-    return plan._replace(seen=seen)
+    if seen.count("c") <= MOST_COLD:
+        return plan._replace(seen=seen)
+    close = plan._replace(seen="", close_until=now + CLOSE_FOR)
+    return close if gap == GAP else close._replace(early_until=now + CLOSE_FOR)

@@ -10,9 +10,10 @@ from typing import Final, NamedTuple
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...engine.async_runner import AsyncRunner
-from ..timings import DISPATCH_AHEAD, SEND_AHEAD, SEND_ALONE
+from ..rules import visible_at
+from ..timings import ANNOUNCE_TOGETHER, DISPATCH_AHEAD, MINUTE, SEND_AHEAD, SEND_ALONE, SEND_BEHIND, SEND_EARLIER
 from .protocol import ask_wake, read_plan, send_wakes
-from .rules import APART, Plan, is_covered, wakes_for
+from .rules import APART, EARLIER, GAP_NONE, Plan, is_covered, wakes_for
 from .ticks import TickWatch
 
 log = logging.getLogger(__name__)
@@ -25,18 +26,52 @@ SEND_FOR: Final = 1.0
 """Seconds for which it then waits for wakes that no plan names. Without them the sweep finds the shard, perhaps too late."""
 
 
+HELD: Final[Millis] = 400
+"""Longest time for which a wake holds a message: with all else that it does, it ends within the second that is billed at least."""
+
+
+ASKED_WITHIN: Final[Millis] = 30
+"""Time that the queue takes to get a message."""
+
+
 class Horizons(NamedTuple):
     """How far ahead messages are sent, in milliseconds. alone: by writers and owners, one for each shard. together: by a look, which puts
-    small shards into shared messages. full: the message of a full shard, by anyone."""
+    small shards into shared messages. full: the message of a full shard, by anyone. earlier: time by which the messages that a look sends
+    come earlier than usual, those of retries excepted. held: longest time for which a look waits with a message, so that the whole seconds
+    of the queue end later."""
 
     alone: Millis = DISPATCH_AHEAD
     together: Millis = DISPATCH_AHEAD
     full: Millis = DISPATCH_AHEAD
+    earlier: Millis = 0
+    held: Millis = 0
 
     @property
     def shares(self) -> bool:
         """True if small shards share messages."""
         return self.together < self.full
+
+    def at(self, plan: Plan, gap: Millis, now: Millis, *, alive: bool) -> Horizons:
+        """Return the horizons of a look. gap: the pause between messages. alive: the look runs in an instance of the shards' queue.
+
+        Without an instance that lives, looks come late, so they send sooner. Where wakes come, the timer leaves most messages to them: two
+        looks at the same time would send them twice, and the time for which a wake holds messages is billed in any case.
+        """
+        found = self
+        if gap == GAP_NONE:
+            found = self._replace(together=SEND_EARLIER, earlier=EARLIER)
+        elif alive:
+            found = self._replace(held=HELD)
+        elif now - plan.woke < MINUTE:
+            found = self._replace(together=SEND_BEHIND)
+        # Whole periods: a look that cuts one through sends two messages for it.
+        return found._replace(together=found.together + ANNOUNCE_TOGETHER - 1 - visible_at(now + found.together) % ANNOUNCE_TOGETHER)
+
+
+def held_before(at: Millis, now: Millis, most: Millis) -> Millis:
+    """Return the time for which a message for the time `at` is held, `most` at most, so that it becomes visible less than a second later,
+    but as late as possible: its owner waits less. The queue counts whole seconds from now on."""
+    return min(most, max(0, (at - now) % 1000 - ASKED_WITHIN)) if at > now else 0
 
 
 def parse_setting(text: str) -> tuple[bool, Millis | None]:

@@ -11,6 +11,7 @@ from shared.scheduler.timings import DISPATCH_AHEAD
 from shared.scheduler.wakes import protocol, rules
 from shared.scheduler.wakes.protocol import PK_PLAN, PLAN_ROW, LookTimes, plan_of, send_wakes
 from shared.scheduler.wakes.rules import COMES_AFTER, PLAN, Plan, is_covered, planned_wakes, wakes_for
+from shared.scheduler.wakes.service import Horizons
 from shared.storage.names import SWEEPS
 from shared.storage.ports import Insert, Replace, Upsert
 from tests.model.checking.checker import Report, explore
@@ -137,6 +138,16 @@ def silence_not_seen() -> list[Patch]:
     return [(rules, "LOOK_EVERY_ALONE", rules.LOOK_EVERY)]
 
 
+def early_messages_planned_as_usual() -> list[Patch]:
+    """Filers ask for wakes before the usual time of a message that comes earlier."""
+    return [(rules, "_judged", lambda message, gap, **given: message)]
+
+
+def early_messages_sent_as_usual() -> list[Patch]:
+    """A look sends messages as usual, although no pause is short enough."""
+    return [(Horizons, "at", lambda horizons, plan, gap, now, **given: horizons)]
+
+
 MUTANTS = [
     Mutant("a wake that is due now trusted", "two", due_wake_trusted),
     Mutant("clocks trusted to the millisecond", "clocks", clocks_trusted),
@@ -154,6 +165,8 @@ MUTANTS = [
     Mutant("a look that does not name its own wakes", "far", own_wakes_not_named, _far_wakes_only),
     Mutant("a plan that forgets the nearest wakes", "far", nearest_wakes_not_named, _far_wakes_only),
     Mutant("a silent timer taken for one that runs", "alone", silence_not_seen),
+    Mutant("earlier messages with wakes at the usual time", "early", early_messages_planned_as_usual),
+    Mutant("messages at the usual time without an instance", "early", early_messages_sent_as_usual),
 ]
 
 

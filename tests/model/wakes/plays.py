@@ -102,10 +102,21 @@ def alone(level: int) -> WakePlay:
     return WakePlay("alone", filers=((400,),), alone=True, until=130, stuck=1, kills=level)
 
 
+def early(level: int) -> WakePlay:
+    """Messages come earlier, because no pause is short enough to keep an instance. Two filers and two looks."""
+    return WakePlay("early", filers=((260,), (261,)), early=True, until=130, stalls=level)
+
+
+def early_stuck(level: int) -> WakePlay:
+    """Messages come earlier, and one is stuck."""
+    return WakePlay("early_stuck", filers=((260,),), early=True, until=235, stuck=1, stalls=1 + level)
+
+
 PLAYS: Mapping[str, Callable[[int], WakePlay]] = {
     play.__name__: play
     for play in (
         *(stalls, soon, cold, first, two, cached, far, late, ahead, timer, clocks),
         *(killed, killed_far, killed_soon, stuck, doubled, lost, refused, alone),
+        *(early, early_stuck),
     )
 }

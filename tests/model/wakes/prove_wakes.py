@@ -28,6 +28,8 @@ EXPECTED = {
     "a look that does not name its own wakes": ("W5", 25),
     "a plan that forgets the nearest wakes": ("W5", 25),
     "a silent timer taken for one that runs": ("W2", 16),
+    "earlier messages with wakes at the usual time": ("W2", 23),
+    "messages at the usual time without an instance": ("P1", 3),
 }
 
 

@@ -4,7 +4,8 @@ W1: an acknowledged shard that nobody has served has an index row.
 W2: for each row whose message nobody has sent there is a wake that becomes visible early enough; or a look that will still read the row,
     or that has read it and has not ended; or a filer that has not asked yet. After a fault, the wake comes a look's period later at most.
 W3: the message of a row that says `sent` was sent, or its sender is about to send it. After a fault, a look asks for the shard again.
-W4: from any instant on, and without faults, no pause between two messages before a shard's message is longer than the gap.
+W4: from any instant on, and without faults, no pause between two messages before a shard's message is longer than the gap, counted from
+    the time at which the owner of the first has its event; nothing is promised of pauses while messages come earlier.
 N1: a wake that the plan names for a time to come is in the queue.
 W5: the number of wakes in the queue is bounded, by what `most_wakes` says.
 P1: from every state, without further faults, each shard's message comes: without a fault before it in time, with one a bounded time later.
@@ -35,11 +36,11 @@ from shared.scheduler.protocol.dispatch import (
 from shared.scheduler.protocol.ingest import file_shard
 from shared.scheduler.rules import visible_at
 from shared.scheduler.shard.gate import Counts, Gate
-from shared.scheduler.timings import ANNOUNCE_TOGETHER, MINUTE, OWNER_SILENT, SEND_AHEAD, SEND_ALONE
+from shared.scheduler.timings import ANNOUNCE_TOGETHER, DAY, MINUTE, OWNER_SILENT, SEND_AHEAD, SEND_ALONE
 from shared.scheduler.wakes import protocol, rules
 from shared.scheduler.wakes.protocol import LookTimes
-from shared.scheduler.wakes.rules import APART, LOOK_BEFORE, LOOK_EVERY, LOOK_EVERY_ALONE, PLAN, TAKEN_LATE, Plan
-from shared.scheduler.wakes.service import PLAN_READ_EVERY
+from shared.scheduler.wakes.rules import APART, EARLIER, LOOK_BEFORE, LOOK_EVERY, LOOK_EVERY_ALONE, PLAN, STAYS, TAKEN_LATE, Plan
+from shared.scheduler.wakes.service import PLAN_READ_EVERY, Horizons
 from shared.storage.names import EVENTS, SWEEPS
 from shared.storage.ports import Applied, Insert, Merge, Replace, Row, Upsert, WriteRefused
 from tests.model.checking.checker import FROM_HERE, Violation
@@ -83,8 +84,9 @@ class Answered(NamedTuple):
 class WakePlay:
     """filers: the wake-ups of the shards that each filer files one after the other, in seconds from the beginning. wakes: when the wakes
     that are there at the start become visible; the plan names them. looks: at once. timers: looks by the timer. stalls: instants at which
-    somebody stands still who has work to do. until: time after which the clock stands still. alone: the timer is silent. skew:
-    milliseconds by which filers' clocks are slow, and those of looks fast. The others are the faults: processes that are killed, messages
+    somebody stands still who has work to do. until: time after which the clock stands still. alone: the timer is silent. early: messages
+    come earlier, because no pause is short enough. skew: milliseconds by which filers' clocks are slow, and those of looks fast. The others
+    are the faults: processes that are killed, messages
     that are taken and hidden for ten minutes, messages that come twice, answers of writes that are lost, messages that the queue does not
     take."""
 
@@ -96,12 +98,23 @@ class WakePlay:
     stalls: int = 1
     until: int = 300
     alone: bool = False
+    early: bool = False
     skew: int = 0
     kills: int = 0
     stuck: int = 0
     doubled: int = 0
     lost: int = 0
     refused: int = 0
+
+    @property
+    def gap(self) -> int | None:
+        """The pause that the setting names; None where the plan names it."""
+        return None if self.early else GAP
+
+    @property
+    def earlier(self) -> int:
+        """Time by which messages come earlier."""
+        return EARLIER if self.early else 0
 
     @property
     def most_wakes(self) -> int:
@@ -157,11 +170,14 @@ class Course(NamedTuple):
     taken: tuple[int, ...] = ()
 
 
-def look(wake: bool, alone: bool) -> Generator[Any, Any]:
+def look(wake: bool, alone: bool, gap: int | None) -> Generator[Any, Any]:
     """Look at the index as `Looks._look` and `Sweeps.look` do it."""
     began = yield Now()
+    # A wake reads the plan before the index, too, and needs of it only if messages come earlier.
+    plan = Plan() if wake and gap else (yield from protocol.read_plan())
+    horizons = Horizons(SEND_ALONE, SEND_AHEAD).at(plan, gap or plan.gap(began), began, alive=wake)
     rows = yield ReadIndex(minute_text(began + rules.LOOK_FAR + MINUTE))
-    due = [row for row in rows if decide(row, began, ahead=SEND_AHEAD).do != "nothing"]
+    due = [row for row in rows if decide(row, began, ahead=horizons.together).do != "nothing"]
     together: dict[int, list[Row]] = {}
     for row in due:
         if decide(row, began).do == "send":
@@ -170,18 +186,18 @@ def look(wake: bool, alone: bool) -> Generator[Any, Any]:
         else:
             yield from dispatch(row, began)
     for some in together.values():
-        if (yield from send_together(some, min(visible_at(row.props["wake"], 1) for row in some))):
+        if (yield from send_together(some, min(visible_at(row.props["wake"], 1) for row in some), horizons.earlier)):
             for row in some:
                 yield from mark_sent(row)
-    messages = [visible_at(row.props["wake"]) for row in rows]
-    unsent = [visible_at(row.props["wake"]) for row in rows if row.props["state"] != "sent" and row not in due]
+    messages = [visible_at(row.props["wake"]) - horizons.earlier for row in rows]
+    unsent = [visible_at(row.props["wake"]) - horizons.earlier for row in rows if row.props["state"] != "sent" and row not in due]
     plan = yield from protocol.read_plan()
     now = yield Now()
     times = LookTimes(began, now, now if wake else None, 0)
-    yield from protocol.end_look(plan, messages, unsent, times, GAP, alone=alone)
+    yield from protocol.end_look(plan, messages, unsent, times, gap, alone=alone)
 
 
-def filer(name: str, wakes: tuple[int, ...]) -> Generator[Any, Any]:
+def filer(name: str, wakes: tuple[int, ...], gap: int | None) -> Generator[Any, Any]:
     """File shards as `ShardFiller` and `Wakes.ask` do it."""
     plan, read = Plan(), -1
     for number, wake in enumerate(wakes):
@@ -195,8 +211,8 @@ def filer(name: str, wakes: tuple[int, ...]) -> Generator[Any, Any]:
             now = yield Now()
             known = read >= 0 and now - read < PLAN_READ_EVERY * SECOND
             judged = now if CACHE_ASKED_ANEW else read
-            if not (known and rules.is_covered(plan, visible_at(wake), judged, GAP, sent=sent)):
-                plan = yield from protocol.ask_wake(visible_at(wake), now, GAP, sent=sent)
+            if not (known and rules.is_covered(plan, visible_at(wake), judged, gap or plan.gap(judged), sent=sent)):
+                plan = yield from protocol.ask_wake(visible_at(wake), now, gap, sent=sent)
                 read = yield Now()
         yield Answered(shard)
         if sent:
@@ -228,7 +244,8 @@ class WakeWorld:
         play = self.play
         names = tuple("abc"[number] for number in range(len(play.filers)))
         times = tuple(BEGIN + at * SECOND for at in play.wakes)
-        plan = tuple(sorted(_kept(PLAN.encode(Plan(wakes=times))).items()))
+        early_until = BEGIN + DAY if play.early else 0
+        plan = tuple(sorted(_kept(PLAN.encode(Plan(wakes=times, early_until=early_until))).items()))
         queue = tuple((at, WAKE) for at in times)
         left = Faults(play.kills, play.stuck, play.doubled, play.lost, play.refused, play.timers, play.stalls)
         return WakeState(BEGIN, (1, plan) if times else None, (), queue, (), names, frozenset(), frozenset(), left)
@@ -268,12 +285,12 @@ class WakeWorld:
 
     def _begin(self, state: WakeState, name: str) -> WakeState:
         wakes = tuple(BEGIN + each * SECOND for each in self.play.filers["abc".index(name)])
-        machine = self.machines.spawn(("filer", name), lambda: filer(name, wakes))
+        machine = self.machines.spawn(("filer", name), lambda: filer(name, wakes, self.play.gap))
         waiting = tuple(each for each in state.waiting if each != name)
         return _with_actors(state._replace(waiting=waiting), *state.actors, Actor(name, machine))
 
     def _look(self, state: WakeState, wake: bool) -> WakeState:
-        machine = self.machines.spawn(("look", wake), lambda: look(wake, self.play.alone))
+        machine = self.machines.spawn(("look", wake), lambda: look(wake, self.play.alone, self.play.gap))
         return _with_actors(state, *state.actors, Actor("", machine))
 
     def _take(self, state: WakeState, item: tuple[int, str]) -> Iterator[tuple[str, Callable[[], WakeState]]]:
@@ -428,7 +445,7 @@ class WakeWorld:
         if shard not in state.answered and not self.play.wakes:
             # Nobody has been told that the shard is stored, and no wake has ever been asked for.
             return True
-        early = visible_at(wake) - LOOK_BEFORE
+        early = visible_at(wake) - self.play.earlier - LOOK_BEFORE
         limit = max(state.now + max(GAP, APART) + TAKEN_LATE, early)
         if faulty:
             limit = max(state.now + (LOOK_EVERY_ALONE if self.play.alone else LOOK_EVERY), early + APART)
@@ -441,7 +458,7 @@ class WakeWorld:
             if shard not in state.answered and not self.play.wakes:
                 continue
             wake = dict(props)["wake"]
-            message = visible_at(wake, 1)
+            message = visible_at(wake, 1) - self.play.earlier
             limit = max(message, state.now + GAP + TAKEN_LATE)
             if faulty:
                 limit = max(message, wake + OWNER_SILENT, state.now) + (LOOK_EVERY_ALONE if self.play.alone else LOOK_EVERY) + APART
@@ -450,14 +467,16 @@ class WakeWorld:
             if served[shard] > limit + 2 * self.play.skew:
                 late = (served[shard] - limit) / SECOND
                 raise Violation(f"P1: the message of {shard} comes {late:g} s too late", [f"{FROM_HERE}, in turn)"])
-            if not faulty:
+            if not faulty and not self.play.early:
                 self._check_pauses(state, shard, message, course)
 
     def _check_pauses(self, state: WakeState, shard: str, message: int, course: Course) -> None:
         since = max(state.now, message - LOOK_BEFORE)
         times = [state.now, *(at for at in course.taken if at <= message)]
+        served = {at for _, at in course.served}
         for before, after in pairwise(times):
-            if after > since and after - max(before, since) > GAP + TAKEN_LATE + 2 * self.play.skew:
+            longest = GAP + TAKEN_LATE + 2 * self.play.skew + (STAYS if before in served else 0)
+            if after > since and after - max(before, since) > longest:
                 raise Violation(f"W4: nothing comes for {(after - before) / SECOND:g} s before the message of {shard}")
 
     def _course(self, state: WakeState) -> Course:
@@ -496,7 +515,7 @@ class WakeWorld:
 
 
 def _kept(props: dict[str, Any]) -> dict[str, Any]:
-    """Return a plan without what decides nothing while the gap is fixed."""
+    """Return a plan without what decides nothing while no wake meets a cold process."""
     return {**props, "looked": 0, "seen": "", "close_until": 0}
 
 

@@ -52,16 +52,16 @@ async def test_a_look_of_the_model_sends_what_a_look_of_production_sends(wakes: 
 
     runner = AsyncRunner(tables, clock, queues=queues)
     found = await Sweeps(runner, 100, Mirror(runner)).look(START, service.horizons, LOOK_FAR)
-    steps = service._dispatch(LOOK_FAR)
+    steps = service._dispatch(LOOK_FAR, service.horizons)
     try:
         while True:
             next(steps)
     except StopIteration as end:
-        messages, unsent = end.value
+        messages, unsent, near = end.value
 
     real = [(each.visible, len(parse_messages(each.text))) for each in queues._queues[QUEUE_SHARDS].messages.values()]
     assert sorted((-(-at // 1000) * 1000, shards) for at, shards in sent) == sorted(real)
-    assert (sorted(messages), sorted(unsent)) == (sorted(found.messages), sorted(found.unsent))
+    assert (sorted(messages), sorted(unsent), len(near)) == (sorted(found.messages), sorted(found.unsent), len(found.near))
 
 
 @pytest.mark.parametrize("load", ["hour", "ten", "minute", "four"])
@@ -92,9 +92,20 @@ def test_sweeps_go_on_without_the_timer(timers: str) -> None:
 
 
 def test_wakes_come_closer_together_where_instances_go_early() -> None:
-    found = run("minute", Platform(idle=20), seconds=DAY / 8, closed=True)
+    found = run("minute", Platform(idle=20), seconds=DAY / 8, stage=1)
     assert found.closed > 100
     assert found.late == 0.0
+
+
+def test_messages_come_earlier_where_no_wake_keeps_an_instance() -> None:
+    found = run("minute", Platform(votes=3), seconds=DAY / 8, stage=2)
+    assert found.events > 80
+    assert found.late == 0.0
+
+
+@pytest.mark.parametrize(("load", "seconds", "usd"), [("minute", DAY / 8, 3.0), ("four", DAY / 16, 8.2)])
+def test_the_bill_of_events_each_minute_keeps_its_target(load: str, seconds: float, usd: float) -> None:
+    assert run(load, Platform(), seconds=seconds).usd <= usd
 
 
 def test_events_that_are_stored_seconds_ahead_wait_for_a_cold_start() -> None:

@@ -51,6 +51,11 @@ def test_living_process_and_this_one_have_not_ended(me: ProcessIdentity, child: 
     assert not me.has_ended(me.name)
 
 
+def test_only_the_first_process_of_a_machine_knows_of_none_before_it(me: ProcessIdentity, tmp_path: Path) -> None:
+    assert me.first
+    assert not ProcessIdentity(markers=tmp_path).first
+
+
 def test_frozen_process_has_not_ended(me: ProcessIdentity, child: tuple[subprocess.Popen[str], str]) -> None:
     process, name = child
     process.send_signal(signal.SIGSTOP)

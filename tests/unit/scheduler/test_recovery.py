@@ -26,6 +26,8 @@ MINUTE = timings.MINUTE
 class PlayedProcess:
     """The part of `ProcessIdentity` that recovery uses, on a machine whose ended processes are known."""
 
+    first = False
+
     def __init__(self) -> None:
         self.name = "young"
         self.ended: set[str] = set()
@@ -215,6 +217,22 @@ async def test_a_process_that_starts_while_nothing_is_under_way_looks_twice(worl
     young = asyncio.ensure_future(world.app.scheduler.recovery.run())
     await world.clock.advance(61)
     assert young.done() and world.tables.transactions["query"] == 2 * 16
+
+
+@pytest.mark.parametrize(("first", "looks"), [(True, 1), (False, 4)])
+async def test_the_first_process_of_a_machine_looks_when_a_shard_can_be_late(
+    world: World, machine: PlayedProcess, first: bool, looks: int
+) -> None:
+    machine.first = first
+    await world.close()
+    await world.open()
+    found, _ = await shard(world, 1, "", wake=world.now + 5_000)
+    world.tables.transactions.clear()
+    young = asyncio.ensure_future(world.app.scheduler.recovery.run())
+    await world.clock.advance(11)
+    assert world.tables.transactions["query"] <= looks * 16
+    await world.clock.advance(50)
+    assert young.done() and await asked(world) == [found]
 
 
 async def test_a_shard_that_the_second_look_finds_keeps_the_process_looking(world: World, machine: PlayedProcess) -> None:

@@ -136,7 +136,12 @@ def _scheduler() -> list[Case]:
         Case("counted events", None, lambda _: bulk_rows.counted_props("5f-0a1-acme", ["e000", "e017"])),
         Case("pass for searchable labels", searched, label_index.PROGRESS.encode, label_index.PROGRESS.decode),
         Case("mark of searchable labels", None, lambda _: mark_of('{"team":"a","order":"17"}', ["order", "team"])),
-        Case("plan of wakes", Plan(NOW - 9, NOW - 7, (NOW + 5, NOW + 22_005), "wwc", NOW + 86_400_000), PLAN.encode, PLAN.decode),
+        Case(
+            "plan of wakes",
+            Plan(NOW - 9, NOW - 7, (NOW + 5, NOW + 22_005), "wwc", NOW + 86_400_000, NOW + 80_000_000),
+            PLAN.encode,
+            PLAN.decode,
+        ),
         Case("plan without wakes", Plan(), PLAN.encode, PLAN.decode),
         Case("sweep times", SweepTimes(NOW, NOW - 5, NOW - 4), TIMES.encode, TIMES.decode),
         Case("stored forms", FormsRow(1), props_of, lambda props: FormsRow(number_of(row_of("stored-forms", props)) or 0)),

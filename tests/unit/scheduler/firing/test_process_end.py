@@ -29,6 +29,8 @@ class Machine:
 class PlayedProcess:
     """The part of `ProcessIdentity` that owners use."""
 
+    first = False
+
     def __init__(self, name: str, machine: Machine) -> None:
         self.name, self._machine = name, machine
 

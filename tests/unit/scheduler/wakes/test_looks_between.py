@@ -39,3 +39,14 @@ def test_both_wakes_for_an_unsent_shard_find_it_in_time_however_long_instances_l
     wakes = wakes_for(NOW + ahead, NOW, gap, sent=False, warm=True)
     assert len(wakes) == 2
     assert all(NOW <= wake <= max(NOW, NOW + ahead - DISPATCHED_WITHIN) for wake in wakes)
+
+
+def test_a_wake_that_fills_no_pause_comes_with_a_shards_message() -> None:
+    messages = [NOW + 15_000 * number for number in range(1, 25)]
+    assert set(_wakes(Plan(woke=NOW), messages)) <= {each - NOW for each in messages}
+
+
+def test_a_pause_between_two_shards_that_no_wake_would_watch_is_filled() -> None:
+    plan = Plan(woke=NOW, wakes=(NOW + 41_500, NOW + 83_000))
+    assert _wakes(plan, [NOW + 10_000, NOW + 29_500, NOW + 51_000]) == [], "it is short enough"
+    assert _wakes(plan._replace(wakes=(NOW + 45_500, NOW + 83_000)), [NOW + 10_000, NOW + 31_000, NOW + 51_000]) == [22_000]

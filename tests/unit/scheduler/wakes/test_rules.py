@@ -20,6 +20,7 @@ from shared.scheduler.wakes.rules import (
     DISPATCHED_WITHIN,
     GAP,
     GAP_CLOSE,
+    GAP_NONE,
     KEPT,
     LOOK_BEFORE,
     LOOK_EVERY,
@@ -29,7 +30,9 @@ from shared.scheduler.wakes.rules import (
     MOST_COLD,
     MOST_WAKES,
     PLAN,
+    STAYS,
     TAKEN_LATE,
+    UNWATCHED,
     Plan,
     after_wake,
     is_covered,
@@ -110,11 +113,31 @@ def test_no_pause_is_longer_than_the_gap_in_the_last_two_minutes_before_a_messag
     for message in near:
         since = max(NOW, message - LOOK_BEFORE)
         points = sorted({since, *(each for each in [*near, *found.queued()] if since < each <= message)})
-        longest = max(after - before for before, after in pairwise(points))
+        # An owner works for a while after its shard's message.
+        longest = max(after - before - STAYS * (before in near) for before, after in pairwise(points))
         # Before the first of them nobody need be alive, and a wake takes a moment to come.
         assert longest <= found.gap + COMES_AFTER + ROUNDED
         if found.alive:
             assert longest <= found.gap + (COMES_AFTER if since == NOW else 0) + ROUNDED
+
+
+@given(seen())
+def test_no_pause_between_two_shards_messages_is_as_long_as_one_that_wakes_watch(found: Seen) -> None:
+    near = sorted({each for each in found.messages if NOW + COMES_AFTER + UNWATCHED < each <= NOW + DISPATCH_AHEAD})
+    queued = found.queued()
+    for before, after in pairwise(near):
+        if not any(before <= wake <= after for wake in queued):
+            assert after - before <= found.gap - UNWATCHED + COMES_AFTER + ROUNDED
+
+
+@given(seen())
+def test_without_a_pause_that_is_short_enough_wakes_find_shards_and_fill_nothing(found: Seen) -> None:
+    found = found._replace(gap=GAP_NONE)
+
+    assert len(found.planned()) <= 2
+    for message in found.unsent:
+        if message > NOW:
+            assert found.queued()[0] <= max(NOW + APART + COMES_AFTER, message - LOOK_BEFORE)
 
 
 @given(seen())
@@ -227,6 +250,18 @@ def test_wakes_that_meet_cold_processes_come_closer_together_for_a_day() -> None
 
     assert plan.gap(now) == GAP_CLOSE
     assert plan.gap(now + CLOSE_FOR) == GAP
+
+
+def test_messages_come_earlier_if_wakes_meet_cold_processes_however_close_they_come() -> None:
+    plan, now = Plan(woke=NOW, close_until=NOW + CLOSE_FOR), NOW
+    for _ in range(MOST_COLD + 1):
+        assert plan.gap(now) == GAP_CLOSE
+        at, now = now + GAP_CLOSE, now + GAP_CLOSE + 12_000
+        plan = after_wake(plan, at, now, started=now - 1_000)._replace(woke=now)
+
+    assert plan.gap(now) == plan.gap(now + CLOSE_FOR - 1) == GAP_NONE
+    assert plan.gap(now + CLOSE_FOR) == GAP, "it is tried again"
+    assert after_wake(plan, now + 500, now + 1_000, started=now + 600) == plan, "no pause is promised"
 
 
 def test_processes_that_live_leave_the_gap_as_it_is() -> None:

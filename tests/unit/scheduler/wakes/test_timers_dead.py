@@ -203,7 +203,9 @@ async def test_the_first_event_is_a_year_ahead_and_wakes_are_queued(world: Stopp
 @pytest.mark.parametrize("value", [1e300, -1e300, "x", 10**18, -(10**18)])
 async def test_a_plan_that_is_nonsense_delays_nothing(world: Stopped, value: float | str) -> None:
     await world.demo.create(delay="PT10M")
-    broken = Upsert(PLAN_ROW, {"looked": value, "woke": value, "wakes": str(value), "seen": "c", "close_until": value})
+    broken = Upsert(
+        PLAN_ROW, {"looked": value, "woke": value, "wakes": str(value), "seen": "c", "close_until": value, "early_until": value}
+    )
     await world.tables.write(SWEEPS, PK_PLAN, (broken,))
     ids = [(await world.demo.create(delay=delay))["id"] for delay in ("PT50S", "PT3M", "PT10M")]
     await world.run(MINUTE * 11)
@@ -212,7 +214,7 @@ async def test_a_plan_that_is_nonsense_delays_nothing(world: Stopped, value: flo
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_a_number_without_end_counts_as_a_row_that_cannot_be_read(value: float) -> None:
-    row = Row("", "", {"looked": value, "woke": 0, "wakes": "", "seen": "", "close_until": 0, "began": value}, "", 0, 0)
+    row = Row("", "", {"looked": value, "woke": 0, "wakes": "", "seen": "", "close_until": 0, "early_until": 0, "began": value}, "", 0, 0)
     assert plan_of(row) == Plan() and times_of(row) == SweepTimes()
 
 
