@@ -318,6 +318,23 @@ async def test_an_event_whose_request_has_no_body_is_created_and_edited_and_a_bo
     await expect(dialog.get_by_role("heading", name="Payload (base64 of text/xml)")).to_be_visible()
 
 
+async def test_press_of_the_button_counts_though_the_preview_has_found_a_fault(look: Look) -> None:
+    look.expected = "422"
+    dialog = await new_schedule(look)
+    await dialog.get_by_label("Id", exact=True).fill("pressed")
+    await dialog.get_by_label("Rule").select_option("every")
+    await dialog.get_by_label("Interval").fill("@daily")
+    await expect(fault_of(dialog, "Interval")).to_contain_text("ISO 8601")
+    async with look.page.expect_request(lambda request: request.method == "PUT"):
+        await dialog.get_by_role("button", name="Create the schedule").click()
+    await expect(fault_of(dialog, "Interval")).to_contain_text("ISO 8601")
+    for label, rule in (("Interval", "every"), ("Cron expression", "cron")):
+        await dialog.get_by_label("Rule").select_option(rule)
+        await dialog.get_by_label(label, exact=True).fill(" ")
+        await dialog.get_by_role("button", name="Create the schedule").click()
+        await expect(fault_of(dialog, label)).to_contain_text("is missing, such as")
+
+
 async def test_type_of_a_payload_and_the_terms_of_attempts_are_shown_with_schedules_and_in_forms(look: Look, stage: Stage) -> None:
     terms = {"timeout": "PT5S", "retry": {"schedule": ["PT5S", "PT1M"], "within": "PT1H"}}
     content = {"payload": "PGEvPg==", "content_type": "text/xml", **terms}

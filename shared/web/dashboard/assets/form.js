@@ -35,9 +35,8 @@ export class Entry {
       if (text) input.setAttribute("aria-invalid", "true");
       else input.removeAttribute("aria-invalid");
     };
-    const clear = () => field.refuse("");
-    input.addEventListener("input", clear);
-    input.addEventListener("change", clear);
+    // Not with `change`, which a press of a button causes: the form would move under the pointer, and the press would be lost.
+    input.addEventListener("input", () => field.refuse(""));
     for (const pointer of pointers.split(" ").filter(Boolean)) this.fields.set(pointer, field);
     return field;
   }

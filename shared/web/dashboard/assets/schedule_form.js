@@ -155,6 +155,8 @@ export function scheduleForm(ctx, found, done, show) {
   }
   function body() {
     const made = rule();
+    if (byCron() && !made.cron) throw refusal("/cron", "an expression is missing, such as 0 9 * * MON-FRI");
+    if (!byCron() && !made.every) throw refusal("/every", "an interval is missing, such as 15m");
     const missed = given({ policy: policy.input.value, within: length(within) });
     return {
       fields: {
