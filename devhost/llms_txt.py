@@ -127,7 +127,8 @@ def _bounded(file: str, text: str, most: int) -> str:
 def write(config: Any) -> None:
     """Write both files and the pages' sources into the site."""
     docs, site = Path(config.docs_dir), Path(config.site_dir)
-    pages = {page.relative_to(docs).as_posix(): page.read_text("utf-8") for page in docs.rglob("*.md")}
+    found = (page for page in docs.rglob("*.md") if "node_modules" not in page.parts)
+    pages = {page.relative_to(docs).as_posix(): page.read_text("utf-8") for page in found}
     for page, text in pages.items():
         (site / page).parent.mkdir(parents=True, exist_ok=True)
         (site / page).write_text(text, "utf-8")

@@ -311,8 +311,9 @@ def _limits(report: TenantReport) -> Iterator[Finding]:
 def _notices(report: TenantReport) -> Iterator[Finding]:
     if report.tenant is None or report.channels is None:
         return
-    blocked_last = sorted(report.channels, key=lambda each: each["paused"] or each["flow"]["breaker"] != "closed")
-    names = [each["name"] for each in blocked_last]
+    failing = {each.get("channel") for each in (*report.dead, *report.retrying)}
+    best_first = sorted(report.channels, key=lambda each: (each["paused"] or each["flow"]["breaker"] != "closed", each["name"] in failing))
+    names = [each["name"] for each in best_first]
     notices = report.tenant.get("notices")
     if notices and notices["channel"] not in names:
         wanted: Any = {"notices": {"channel": names[0]}} if names else {"notices": None}

@@ -26,6 +26,8 @@ from .stage import DEMO_KEY, MINUTE, Stage
 FOLDER = ROOT / "docs" / "img"
 SCREEN: ViewportSize = {"width": 1280, "height": 860}
 WIDE: ViewportSize = {"width": 1920, "height": 1080}
+TALL: ViewportSize = {"width": 1280, "height": 1200}
+"""Shows the longest form whole."""
 PHONE: ViewportSize = {"width": 390, "height": 844}
 COLUMNS = 116
 PROMPT = "\x1b[1;32m$\x1b[0m \x1b[1m{}\x1b[0m\n"
@@ -154,6 +156,8 @@ async def shoot(url: str) -> None:
         await dialog.get_by_label("Id (optional)").fill("order-17:reminder")
         await dialog.get_by_label("Payload (JSON)").fill('{"order": 17}')
         await dialog.get_by_text("Copy as").click()
+        code = dialog.locator("pre", has_text=url)
+        await code.evaluate("(code, url) => { code.textContent = code.textContent.replaceAll(url, 'https://app.example'); }", url)
         await dialog.screenshot(path=FOLDER / "dashboard-new-event.png")
         await look.page.keyboard.press("Escape")
         await look.page.get_by_role("link", name="Schedules").click()
@@ -163,7 +167,9 @@ async def shoot(url: str) -> None:
         await dialog.get_by_label("Id", exact=True).fill("nightly")
         await dialog.get_by_label("Cron expression").fill("30 2 24-31 3 *")
         await expect(dialog.get_by_text("02:30 does not exist")).to_be_visible()
+        await look.page.set_viewport_size(TALL)
         await dialog.screenshot(path=FOLDER / "dashboard-new-schedule.png")
+        await look.page.set_viewport_size(SCREEN)
         await look.page.keyboard.press("Escape")
         for view in ("Channels", "Tenants"):
             await look.page.get_by_role("link", name=view).click()

@@ -7,11 +7,11 @@ from typing import Literal
 import pytest
 from playwright.async_api import Browser
 
-from tests.paths import ROOT
+from tests.paths import ROOT, docs_pages
 
 from .page import AXE, FAULTS, TIMEOUT
 
-PAGES = sorted(page.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for page in (ROOT / "docs").rglob("*.md"))
+PAGES = sorted(page.relative_to(ROOT / "docs").with_suffix(".html").as_posix() for page in docs_pages())
 OF_EACH_KIND = (
     "index.html",
     "start/first-steps.html",

@@ -18,7 +18,7 @@ from bench.__main__ import parse, run_all
 from bench.registry import BENCHES, Bench
 from bench.report import Figure
 from bench.tools.stage import Run
-from tests.paths import ROOT
+from tests.paths import ROOT, docs_pages
 
 MODULES = sorted(each.name for each in pkgutil.walk_packages(bench.__path__, "bench."))
 
@@ -81,7 +81,7 @@ def test_rows_of_json_have_figure_target_and_verdict(monkeypatch: pytest.MonkeyP
 
 
 def test_pages_name_benchmarks_that_exist() -> None:
-    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    pages = [*docs_pages(), ROOT / "README.md"]
     command = re.compile(r"`(?:python -m )?bench ((?!(?:cost|cold|flex|profile)\b)[a-z][a-z0-9-]*)")
     named = {(page.name, name) for page in pages for name in command.findall(page.read_text())}
     assert {name for _, name in named} >= {"cluster", "herd", "tenants-300"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.paths import ROOT
+from tests.paths import ROOT, docs_pages
 
 MOST_WORDS = 44_000
 MOST_WORDS_OF_THE_README = 900
@@ -47,7 +47,7 @@ def words(text: str) -> int:
 
 def counted() -> dict[str, int]:
     """The words of each page."""
-    return {page.relative_to(ROOT).as_posix(): words(page.read_text()) for page in (ROOT / "docs").rglob("*.md")}
+    return {page.relative_to(ROOT).as_posix(): words(page.read_text()) for page in docs_pages()}
 
 
 def test_the_documentation_is_as_short_as_promised() -> None:

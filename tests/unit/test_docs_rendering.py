@@ -12,9 +12,9 @@ from markdown_it import MarkdownIt
 from mkdocs.config import load_config
 from mkdocs.utils.meta import get_data
 
-from tests.paths import ROOT
+from tests.paths import ROOT, docs_pages
 
-PAGES = [page.relative_to(ROOT).as_posix() for page in sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [page.relative_to(ROOT).as_posix() for page in docs_pages()]
 OUTLINED = frozenset({"ul", "ol", "li", "pre", "table", "blockquote", "h1", "h2", "h3", "h4"})
 
 

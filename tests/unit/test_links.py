@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.paths import ROOT
+from tests.paths import ROOT, docs_pages
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / ".github").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / ".github").rglob("*.md")), *docs_pages()]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 

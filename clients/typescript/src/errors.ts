@@ -54,8 +54,16 @@ export class Refused extends TocsinError {
 export class Unreachable extends TocsinError {
   override name = "Unreachable";
   constructor(call: string, readonly sent: boolean, cause: unknown) {
-    super(`no answer (${call}): ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+    super(`no answer (${call}): ${reason(cause)}`, { cause });
   }
+}
+
+/** The message of an error, with that of its cause: `fetch` says no more than that it failed. Node gives an error of several addresses a code only. */
+function reason(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const { cause } = error;
+  const deeper = cause instanceof Error ? cause.message || String((cause as { code?: unknown }).code ?? "") : "";
+  return deeper ? `${error.message}: ${deeper}` : error.message;
 }
 
 /** The answer does not come from this API: another server listens at that URL, or a proxy answered. */

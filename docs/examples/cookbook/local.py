@@ -1,4 +1,4 @@
-"""Runs an example beside `make run`: a tenant of its own on the local app, and a receiver on a free port of this machine.
+"""Runs an example beside `tocsin dev`: a tenant of its own on the local app, and a receiver on a free port of this machine.
 
 TOCSIN_URL names another address of the app, TOCSIN_ADMIN_KEY another key.
 """
@@ -30,7 +30,7 @@ class Stage:
         end = time.monotonic() + seconds
         while not until():
             if time.monotonic() > end:
-                raise TimeoutError(f"Nothing happened for {seconds:g} s. Does the app run (make run)?")
+                raise TimeoutError(f"Nothing happened for {seconds:g} s. Does the app run (tocsin dev)?")
             time.sleep(0.05)
 
 

@@ -1,4 +1,4 @@
-"""A shop that cancels orders that were not paid within 30 days. Run it beside `make run`: python orders.py"""
+"""A shop that cancels orders that were not paid within 30 days. Run it beside `tocsin dev`: python orders.py"""
 
 from collections.abc import Mapping
 from contextlib import suppress

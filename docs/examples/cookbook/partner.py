@@ -1,4 +1,4 @@
-"""Calls to a partner's API that is down for hours now and then. Run it beside `make run`: python partner.py
+"""Calls to a partner's API that is down for hours now and then. Run it beside `tocsin dev`: python partner.py
 
 The event *is* the call: the channel `partner` has the partner's URL, and the retry policy repeats it until the partner accepts it. The two
 callbacks tell the shop how it ended, so the shop keeps no queue, no thread and no state of a retry.

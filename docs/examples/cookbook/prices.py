@@ -1,4 +1,4 @@
-"""A price that changes at midnight, local time, in twelve time zones. Run it beside `make run`: python prices.py"""
+"""A price that changes at midnight, local time, in twelve time zones. Run it beside `tocsin dev`: python prices.py"""
 
 from collections.abc import Mapping
 from datetime import date, datetime, time

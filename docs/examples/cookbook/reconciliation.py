@@ -1,4 +1,4 @@
-"""Compare bookings with payments each night. Run it beside `make run`: python reconciliation.py
+"""Compare bookings with payments each night. Run it beside `tocsin dev`: python reconciliation.py
 
 A failed night is repeated by the retry policy, a missed one is caught up, and a monitor tells when none has succeeded for 26 hours.
 """

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from devhost import llms_txt
-from tests.paths import ROOT
+from tests.paths import ROOT, docs_pages
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-PAGES = {page.relative_to(ROOT / "docs").as_posix(): page.read_text() for page in (ROOT / "docs").rglob("*.md")}
+PAGES = {page.relative_to(ROOT / "docs").as_posix(): page.read_text() for page in docs_pages()}
 NAV = [{"Start": ["a.md", {"B": "sub/b.md"}]}, {"More": ["c.md", {"Inner": [{"D": "d.md"}]}]}]
 SMALL = {
     "a.md": "# A\n\nThe **first** page, see [B](sub/b.md).\n",

@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from shared.cli import main as frame
-from tests.paths import ROOT
+from tests.paths import ROOT, docs_pages
 
 SOURCES = [
     *(path for name in ("shared", "devhost") for path in sorted((ROOT / name).rglob("*.py"))),
@@ -22,7 +22,7 @@ SOURCES = [
 ]
 PROSE = frozenset({"failed", "is", "lock", "with", "work"})
 """Words that follow the name of the program in a sentence, or in the name of a thread."""
-PAGES = [ROOT / "README.md", ROOT / "UPGRADING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "UPGRADING.md", *docs_pages()]
 ROOT_COMMAND = typer.main.get_command(frame.build([]))
 
 

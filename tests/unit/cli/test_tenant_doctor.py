@@ -270,6 +270,15 @@ def test_a_channel_for_notices_is_proposed_among_those_that_deliver(blocked: dic
     assert '{"channel": "works"' in proposed
 
 
+@pytest.mark.parametrize("failing", ["dead", "retrying"])
+def test_a_channel_whose_events_fail_is_not_proposed_for_notices(failing: str) -> None:
+    channels = [{"name": name, "paused": False, "flow": OPEN} for name in ("fails", "works")]
+    event = {"id": "e", "channel": "fails", "due": "2027-01-15T08:00:00Z", "error": "answered 503 Service Unavailable"}
+    found = examine_tenant(report(tenant=NO_LIMITS | {"notices": None}, channels=channels, **{failing: [event]}))
+    [proposed] = [each.run[0] for each in found if "notices" in each.what]
+    assert '{"channel": "works"' in proposed
+
+
 def test_a_key_is_a_finding_from_a_week_before_its_end() -> None:
     def ending(**after: int) -> list[Finding]:
         key = {"prefix": "tsn_a", "scopes": ["agent"], "fleet": "web", "node": "s1", "note": "it's s1's", "last_used": "2027-01-14"}

@@ -12,7 +12,7 @@ from bench.cost import page, rules
 from bench.cost.prices import Prices
 from shared.app.triggers import queue_functions, timer_functions
 from shared.extras.parts import build_routes
-from tests.paths import ROOT
+from tests.paths import ROOT, docs_pages
 
 from .snapshots import FIRST, RULES, alarms, deployed, parameters
 from .test_triggers import no_app
@@ -118,7 +118,7 @@ def test_functions_that_may_be_always_ready_are_there() -> None:
 
 def test_no_command_of_the_docs_puts_a_secret_into_an_argument() -> None:
     """Other users of a machine can see arguments. The tutorial's keys are the public ones of the emulator."""
-    pages = [page for page in (ROOT / "docs").rglob("*.md") if not {"start", "examples"} & set(page.parts)]
+    pages = [page for page in docs_pages() if not {"start", "examples"} & set(page.parts)]
     shown = re.compile(r"""-H ["'][Aa]uthorization: Bearer \$|-H "\$admin"|--value ("?\$|NEW)|--key \$""")
     found = [f"{page.name}: {line}" for page in pages for line in page.read_text().splitlines() if shown.search(line)]
     assert not found

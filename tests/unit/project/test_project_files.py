@@ -81,7 +81,20 @@ def test_ci_keeps_the_wheel_the_bill_of_materials_and_the_site() -> None:
 def test_dependabot_looks_where_versions_are_pinned() -> None:
     found = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())
     assert {each["package-ecosystem"] for each in found["updates"]} == {"github-actions", "pip", "npm"}
-    assert {each["directory"] for each in found["updates"]} == {"/"}
+    locks = {f"/{name.rpartition('/')[0]}" for name in tracked() if name.endswith("package-lock.json")}
+    for each in found["updates"]:
+        assert set(each.get("directories", [each.get("directory")])) == (locks if each["package-ecosystem"] == "npm" else {"/"})
+
+
+@pytest.mark.parametrize("folder", ["clients/typescript", "docs/examples/cookbook/typescript"])
+def test_users_of_typescript_get_the_same_packages_as_this_repository(folder: str) -> None:
+    known = json.loads((ROOT / "package-lock.json").read_text())["packages"]
+    locked = json.loads((ROOT / folder / "package-lock.json").read_text())["packages"]
+    asked = json.loads((ROOT / folder / "package.json").read_text())
+    assert locked[""]["devDependencies"] == asked["devDependencies"] and locked[""].get("version") == asked.get("version")
+    fetched = {path: package for path, package in locked.items() if path.startswith("node_modules/") and "link" not in package}
+    assert {f"node_modules/{name}" for name in asked["devDependencies"]} <= fetched.keys()
+    assert {path: package["integrity"] for path, package in fetched.items()} == {path: known[path]["integrity"] for path in fetched}
 
 
 def test_launches_start_modules_that_exist() -> None:

@@ -1,5 +1,5 @@
 /**
- * Runs an example beside `make run`: a tenant of its own on the local app, and a receiver on a free port of this machine.
+ * Runs an example beside `tocsin dev`: a tenant of its own on the local app, and a receiver on a free port of this machine.
  *
  * TOCSIN_URL names another address of the app, TOCSIN_ADMIN_KEY another key.
  */
@@ -44,7 +44,7 @@ export async function stage(example: (stage: Stage) => Promise<void>): Promise<v
       handle: (given) => void (handler = given),
       until: async (condition) => {
         for (const end = Date.now() + 60_000; !condition(); await setTimeout(50)) {
-          if (Date.now() > end) throw new Error("Nothing happened for a minute. Does the app run (make run)?");
+          if (Date.now() > end) throw new Error("Nothing happened for a minute. Does the app run (tocsin dev)?");
         }
       },
     });

@@ -1,4 +1,4 @@
-/** A shop that cancels orders that were not paid within 30 days. Run it beside `make run`: npm run orders */
+/** A shop that cancels orders that were not paid within 30 days. Run it beside `tocsin dev`: npm run orders */
 
 import { pathToFileURL } from "node:url";
 import { BadDelivery, Refused, verify, type Tocsin } from "tocsin";

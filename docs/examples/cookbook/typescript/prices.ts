@@ -1,4 +1,4 @@
-/** A price that changes at midnight, local time, in twelve time zones. Run it beside `make run`: npm run prices */
+/** A price that changes at midnight, local time, in twelve time zones. Run it beside `tocsin dev`: npm run prices */
 
 import { pathToFileURL } from "node:url";
 import { BadDelivery, verify, type Tocsin } from "tocsin";
