@@ -60,7 +60,7 @@ def page() -> str:
 
 def anchor(kind: StoredKind) -> str:
     """Return the anchor of a kind's heading."""
-    return kind.name.replace(" ", "-")
+    return kind.name.replace(" ", "-").lower()
 
 
 def _section(kind: StoredKind) -> str:

@@ -90,6 +90,9 @@ def test_a_timer_that_is_late_or_silent_is_told() -> None:
     assert lines(late)["timer at the minute"].figures["late_s"] == [20, 20]
     late.looks = [look(each, clocks=clocks(each + 1.4)) for each in (10, 30)]
     assert lines(late)["timer at the minute"].figures["late_s"] == [0]
+    late.looks = [look(each, clocks=clocks((each - 55) % 60)) for each in (58, 118)]
+    ahead = lines(late)["timer at the minute"]
+    assert ahead.figures["late_s"] == [55, 55] and "5 s before the minute" in ahead.means
     late.looks = [look(0, clocks=clocks(None))]
     assert lines(late)["timer at the minute"].result == "bad"
 
