@@ -15,10 +15,13 @@ def not_checked(name: str, seen: ReceiverSeen) -> Line:
 
 
 def taken(seen: ReceiverSeen, name: str) -> bool:
-    """Return True if a request was accepted, and the count does not show that its work was left out."""
-    answer = seen.first(name)
-    left_out = seen.effects_counted(name) == 0 and (seen.effects_counted("delivery") or 0) > 0
-    return answer is not None and answer.accepted and not left_out
+    """Return True if a request was accepted, unless the count shows that its work was left out.
+
+    Only where a valid delivery's work is done when its answer comes: other work may follow after the count was read.
+    """
+    answer, valid = seen.first(name), seen.steps.get("delivery")
+    at_once = valid is not None and bool(valid.prompt) and valid.prompt == valid.done
+    return answer is not None and answer.accepted and not (at_once and seen.effects_counted(name) == 0)
 
 
 def verifies(seen: ReceiverSeen) -> bool:

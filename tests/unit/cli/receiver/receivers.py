@@ -424,6 +424,18 @@ class AcceptsAndIgnores(Silent):
         return Reply() if reply.status == 401 else reply
 
 
+class WorksLaterAndVerifiesNothing(AnswersBeforeWork):
+    """Works on each of them some time after its answer: on those that are not signed, when nobody counts any more."""
+
+    def verifies(self, request: Request) -> bool:
+        return True
+
+    async def work(self, request: Request) -> Reply:
+        if Good.verifies(self, request):
+            return await super().work(request)
+        return Reply(202)
+
+
 class FailsByChance(Good):
     """A proxy before it fails at one of the deliveries."""
 

@@ -111,6 +111,7 @@ WITH_A_COUNT: dict[type[Good], dict[str, str]] = {
     receivers.WrongCount: {**BLIND, "effect": "bad"},
     receivers.NoCount: {**BLIND, "count": "bad"},
     receivers.AcceptsAndIgnores: {"signature": "look"},
+    receivers.WorksLaterAndVerifiesNothing: {"signature": "bad", "effect": "look"},
     receivers.ThrottlesCounts: {**BLIND, "count": "look"},
 }
 
