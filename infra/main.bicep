@@ -440,6 +440,9 @@ module acknowledge 'modules/acknowledge.bicep' = [
   }
 ]
 
+// Without the slash at its end.
+var resourceManager = join(take(split(environment().resourceManager, '/'), 3), '/')
+
 var homeSettings = {
   TocsinStorage__tableServiceUri: home.outputs.tableUri
   TocsinStorage__queueServiceUri: home.outputs.queueUri
@@ -463,6 +466,7 @@ var homeSettings = {
   TOCSIN_SERVICE_BUS: join(map(serviceBusNamespaces, id => '${last(split(id, '/'))}.servicebus.windows.net'), ',')
   TOCSIN_TOKEN_CLIENT_ID: tokenIdentity.outputs.clientId
   TOCSIN_BACKLOG_PER_SECOND: string(backlogPerSecond)
+  TOCSIN_ARM_ENDPOINT: resourceManager
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identity.outputs.clientId};Authorization=AAD'
   TOCSIN_FIRE_BYTES: string(shardBytes)
   OTEL_TRACES_SAMPLER: 'parentbased_traceidratio'
@@ -595,6 +599,7 @@ module workbook 'modules/workbook.bicep' = {
 }
 
 output AZURE_RESOURCE_GROUP string = group.name
+output TOCSIN_ARM_ENDPOINT string = resourceManager
 output TOCSIN_URL string = place.outputs.url
 output TOCSIN_APP string = place.outputs.appName
 output TOCSIN_VAULT string = vault.outputs.name

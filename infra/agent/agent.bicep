@@ -16,7 +16,7 @@ param fleet string
 param vaultName string
 param vaultGroup string
 
-@description('The secret of a node is this and the name of its VM.')
+@description('The secret of a node is this and the name of its VM, with `--` for each dot and underscore.')
 param keyPrefix string = 'agent-'
 
 @description('Storage account, its resource group, and container of the wheel.')
@@ -60,7 +60,7 @@ module keyAccess 'key.bicep' = [
     scope: resourceGroup(vaultGroup)
     params: {
       vaultName: vaultName
-      secretName: '${keyPrefix}${name}'
+      secretName: '${keyPrefix}${replace(replace(name, '.', '--'), '_', '--')}'
       principalId: machines[index].identity.principalId
     }
   }

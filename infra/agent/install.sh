@@ -72,14 +72,17 @@ try https://storage.azure.com/ "$WHEEL_URL" "$wheel"
 echo "$WHEEL_SHA256  $wheel" | sha256sum -c - >/dev/null || fail "the wheel is not the one that was asked for: its SHA-256 differs"
 
 vm=$(metadata 'instance/compute/name?api-version=2021-02-01&format=text')
-try https://vault.azure.net "$VAULT_URL/secrets/$SECRET_PREFIX$vm?api-version=7.4" "$work/secret"
+# Names of secrets have no dot and no underscore, as those of a scale set's machines do.
+secret=$SECRET_PREFIX$(printf %s "$vm" | sed 's/[._]/--/g')
+try https://vault.azure.net "$VAULT_URL/secrets/$secret?api-version=7.4" "$work/secret"
 "$python" -c 'import json, sys; sys.stdout.write(json.load(sys.stdin)["value"])' <"$work/secret" >"$work/agent.key"
 
-# The machine reads what others may read of it; the key is for root alone.
-"$python" -m venv "$HOME_DIR/venv"
+# In a folder of its own: the agent in use stays whole until the unit names the new one, whenever this script is ended.
+venv=$(mktemp -d "$HOME_DIR/venv-XXXXXX")
+"$python" -m venv "$venv"
 # What the wheel needs comes at the versions and with the hashes that stand in the wheel, whose own hash was checked above; nothing is built here.
 "$python" -c 'import sys, zipfile; sys.stdout.write(zipfile.ZipFile(sys.argv[1]).read("tocsin/requirements.txt").decode())' "$wheel" >"$work/requirements.txt"
-pip() { "$HOME_DIR/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"; }
+pip() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"; }
 pip --require-hashes --only-binary :all: -r "$work/requirements.txt"
 # By force: a new wheel can have the version of the one that is there.
 pip --no-deps --no-index --force-reinstall "$wheel"
@@ -89,15 +92,22 @@ mkdir "$new"
 mv "$work/agent.key" "$new/agent.key"
 printf '%s' "$CONFIG" | base64 -d >"$new/agent.toml"
 chmod 600 "$new/agent.key" "$new/agent.toml"
-"$HOME_DIR/venv/bin/tocsin" agent --config "$new/agent.toml" --check || fail "the new settings or key are wrong: nothing in $ETC is changed"
-mv "$new/agent.key" "$ETC/agent.key"
-mv "$new/agent.toml" "$ETC/agent.toml"
+"$venv/bin/tocsin" agent --config "$new/agent.toml" --check || fail "the new settings or key are wrong: nothing in $ETC is changed"
 
+# Each step replaces one file, and the agent that a boot between two of them starts is whole. A new agent takes former settings.
 unit=$ROOT/etc/systemd/system/tocsin-agent.service
 mkdir -p "$(dirname "$unit")"
-"$HOME_DIR/venv/bin/tocsin" agent --config "$ETC/agent.toml" --unit >"$unit"
-chmod 644 "$unit"
+"$venv/bin/tocsin" agent --config "$ETC/agent.toml" --unit >"$unit.new"
+chmod 644 "$unit.new"
+mv "$unit.new" "$unit"
+mv "$new/agent.key" "$ETC/agent.key"
+mv "$new/agent.toml" "$ETC/agent.toml"
+ln -s "$(basename "$venv")" "$new/venv"
+mv -T "$new/venv" "$HOME_DIR/venv"
 systemctl daemon-reload
 systemctl enable --quiet tocsin-agent
 systemctl restart tocsin-agent
+for former in "$HOME_DIR"/venv-*; do
+  [ "$former" = "$venv" ] || rm -rf "$former"
+done
 say "the agent runs; \`journalctl -u tocsin-agent\` shows what it sees"

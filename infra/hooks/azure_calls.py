@@ -11,6 +11,7 @@ import urllib.request
 from typing import NamedTuple
 
 ARM = "https://management.azure.com"
+"""Azure's management, unless the template has said that of another cloud."""
 
 
 class Reply(NamedTuple):
@@ -53,11 +54,12 @@ def call(method: str, url: str, token: str = "", body: bytes | None = None, kind
 
 def token() -> str:
     """Return a token for Azure's management, from azd or az; '' if neither has one."""
-    scope = ["auth", "token", "--scope", f"{ARM}/.default", "--output", "json"]
+    manager = os.environ.get("TOCSIN_ARM_ENDPOINT") or ARM
+    scope = ["auth", "token", "--scope", f"{manager}/.default", "--output", "json"]
     found = Reply(0, printed("azd", scope)).member("token")
     if isinstance(found, str) and found:
         return found
-    return printed("az", ["account", "get-access-token", "--resource", f"{ARM}/", "--query", "accessToken", "--output", "tsv"]).strip()
+    return printed("az", ["account", "get-access-token", "--resource", f"{manager}/", "--query", "accessToken", "--output", "tsv"]).strip()
 
 
 def printed(program: str, arguments: list[str]) -> str:
@@ -75,7 +77,7 @@ def printed(program: str, arguments: list[str]) -> str:
 
 def arm(path: str) -> str:
     """Return the URL of a path of Azure's management."""
-    return (os.environ.get("TOCSIN_HOOK_ARM") or ARM) + path
+    return (os.environ.get("TOCSIN_HOOK_ARM") or os.environ.get("TOCSIN_ARM_ENDPOINT") or ARM) + path
 
 
 def app_path() -> str:

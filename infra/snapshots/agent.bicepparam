@@ -2,7 +2,7 @@
 using '../agent/agent.bicep'
 
 param location = 'westeurope'
-param vmNames = ['db1', 'db2']
+param vmNames = ['db1', 'db_2']
 param appUrl = 'https://app.example.com'
 param fleet = 'db'
 param vaultName = 'vault'

@@ -64,7 +64,6 @@ LEFT_OUT = {
     "TOCSIN_TARGET_CONCURRENCY": "the same",
     "TOCSIN_OWNERS": "what host.json lets in",
     "TOCSIN_WAKES": "`auto` fits Flex Consumption",
-    "TOCSIN_ARM_ENDPOINT": "the template deploys into Azure's public cloud",
     "TOCSIN_ARM_API_VERSION": "the default is the version whose definition was read",
 }
 """Settings that the code reads and Bicep leaves at their default -> why."""

@@ -174,7 +174,10 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "createArray": lambda *values: list(values),
     "empty": lambda value: not value,
-    "environment": lambda: {"suffixes": {"storage": "core.windows.net", "keyvaultDns": ".vault.azure.net"}},
+    "environment": lambda: {
+        "resourceManager": "https://management.azure.com/",
+        "suffixes": {"storage": "core.windows.net", "keyvaultDns": ".vault.azure.net"},
+    },
     "extensionResourceId": lambda scope, kind, name: f"{scope}/providers/{kind}/{name}",
     "false": lambda: False,
     "filter": lambda values, _: [each for each in values if each],
@@ -190,6 +193,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "resourceId": _resource_id,
     "true": lambda: True,
     "split": lambda text, by: text.split(by),
+    "take": lambda values, count: values[:count],
 }
 """The functions that snapshots of today need; the compiler has evaluated the others."""
 

@@ -81,7 +81,7 @@ def test_the_prices_of_what_is_switched_on_are_those_of_the_cost_page() -> None:
     assert f"| {prices.nat_gateway + prices.public_address:.2f} for each region" in DEPLOYMENT
     cost = (ROOT / "docs" / "how-to" / "what-it-costs.md").read_text()
     assert f"cheaper if it executes over {ready_share(prices)} % of the time" in cost
-    assert f"The 5 GB a month ({5 * prices.log_gb:.2f} USD)" in cost
+    assert f"| 5 free GB of logs | -{5 * prices.log_gb:.2f} to " in cost
 
 
 def ready_share(prices: Prices) -> int:

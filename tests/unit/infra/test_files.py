@@ -51,7 +51,7 @@ CURL = """
 out=; url=
 for arg; do case $last in -o) out=$arg ;; esac; last=$arg; url=$arg; done
 case $url in
-  *instance/compute/name*) printf vm1 ;;
+  *instance/compute/name*) printf "${VM:-vm1}" ;;
   *oauth2/token*) printf '{"access_token": "TOKEN-%s"}' "${url##*resource=}" ;;
   *.whl) config=$(cat); case $config in *TOKEN-https://storage.azure.com/*) cat "$WHEEL" >"$out" ;; *) exit 22 ;; esac ;;
   */secrets/agent-vm1*) config=$(cat)
@@ -69,8 +69,11 @@ elif [ "$1 $2" = "-m pip" ]; then
   for arg; do case $arg in */requirements.txt) cat "$arg" >"$LOG.pins" ;; esac; done
 elif [ "$1" = agent ]; then
   case "$*" in *--check) [ -z "${WRONG:-}" ] || exit 2; cat "$(dirname "$3")/agent.key" >"$LOG.checked" ;; esac
-  case "$*" in *--unit) echo "[Unit]" ;; esac
+  case "$*" in *--unit) echo "[Unit] $0" ;; esac
 fi
+"""
+DIES = """
+[ "$(wc -l <"$LOG")" -lt "${DIES_AT:-9999}" ] || kill -9 0
 """
 
 
@@ -79,8 +82,9 @@ def machine(tmp_path: Path) -> Path:
     """A folder with stand-ins for what the installer calls."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    for name, body in {"curl": CURL, "python3.12": PYTHON, "systemctl": "", "sleep": ""}.items():
-        (tools / name).write_text(f'#!/bin/sh\nprintf "%s %s\\n" {name} "$*" >>"$LOG"\n{body}')
+    real = {name: f'exec {shutil.which(name)} "$@"' for name in ("mv", "ln", "mkdir", "chmod", "rm", "sha256sum")}
+    for name, body in ({"curl": CURL, "python3.12": PYTHON, "systemctl": "", "sleep": ""} | real).items():
+        (tools / name).write_text(f'#!/bin/sh\nprintf "%s %s\\n" {name} "$*" >>"$LOG"\n{DIES}{body}')
         (tools / name).chmod(0o755)
     (tmp_path / "wheel").write_bytes(WHEEL)
     return tmp_path
@@ -102,9 +106,12 @@ def install(machine: Path, sources: Mapping[str, str], path: str = "", **change:
         "TOCSIN_TRIES": "3",
         "REAL_PYTHON": sys.executable,
         "NODE_KEY": KEY,
+        "TMPDIR": str(machine),
     }
     change = {key: value for key, value in change.items() if key not in VALUES}
-    return subprocess.run(["sh", str(script)], env=environment | change, capture_output=True, text=True, timeout=120, check=False)
+    command, environment = ["sh", str(script)], environment | change
+    # In a group of its own, because a stand-in may kill all of it.
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False, start_new_session=True)
 
 
 def test_the_installer_fetches_wheel_and_key_as_the_machine_and_starts_the_agent(machine: Path, sources: Mapping[str, str]) -> None:
@@ -115,12 +122,45 @@ def test_the_installer_fetches_wheel_and_key_as_the_machine_and_starts_the_agent
     assert stat.S_IMODE((etc / "tocsin" / "agent.key").stat().st_mode) == 0o600
     assert (etc / "tocsin" / "agent.toml").read_text() == "# settings\n"
     assert [find_untrusted(etc / "tocsin" / name) for name in ("agent.toml", "agent.key")] == ["", ""]
-    assert (etc / "systemd" / "system" / "tocsin-agent.service").read_text() == "[Unit]\n"
+    assert program_of(machine) == (machine / "root" / "opt" / "tocsin" / "venv").resolve() / "bin" / "tocsin"
     log = (machine / "log").read_text()
     assert re.findall(r"^systemctl (.*)$", log, re.MULTILINE) == ["daemon-reload", "enable --quiet tocsin-agent", "restart tocsin-agent"]
     assert log.index("--check") < log.index("--unit") < log.index("systemctl")
     output = log + done.stdout + done.stderr
     assert KEY not in output and "TOKEN-" not in output
+
+
+def program_of(machine: Path) -> Path:
+    """Return the program that systemd starts: the unit names it."""
+    first, program = (machine / "root" / "etc" / "systemd" / "system" / "tocsin-agent.service").read_text().split()
+    assert first == "[Unit]"
+    return Path(program)
+
+
+def test_an_installer_that_is_killed_at_any_step_leaves_a_whole_agent_and_the_next_one_leaves_nothing_else(
+    machine: Path, sources: Mapping[str, str]
+) -> None:
+    assert install(machine, sources).returncode == 0
+    steps = len((machine / "log").read_text().splitlines())
+    home, etc = machine / "root" / "opt" / "tocsin", machine / "root" / "etc" / "tocsin"
+    killed = 0
+    for step in range(1, 2 * steps):
+        (machine / "log").write_text("")
+        done = install(machine, sources, DIES_AT=str(step), NODE_KEY=f"node-key-{step}", CONFIG=base64.b64encode(b"# other\n").decode())
+        killed += done.returncode < 0
+        program = program_of(machine)
+        assert program.read_text() == (program.parent / "python").read_text(), f"killed at step {step}: the agent is not whole"
+        assert (home / "venv" / "bin" / "tocsin").is_file()
+        assert (etc / "agent.key").read_text().startswith("node-key-") and (etc / "agent.toml").read_text() in ("# settings\n", "# other\n")
+        if done.returncode == 0:
+            break
+    assert killed > 20, "each step was tried"
+    assert [path.name for path in home.glob("venv-*")] == [program_of(machine).parents[1].name]
+
+
+def test_a_machine_with_an_underscore_in_its_name_reads_a_secret_whose_name_may_exist(machine: Path, sources: Mapping[str, str]) -> None:
+    assert install(machine, sources, VM="vm1_0.a").returncode == 0
+    assert "https://v.vault.azure.net/secrets/agent-vm1--0--a?" in (machine / "log").read_text()
 
 
 def test_the_installer_takes_what_the_wheel_pins_with_its_hashes_and_builds_and_fetches_nothing_else(

@@ -40,6 +40,7 @@ WHOLE = {
         "transport": "relay",
         "catch_up": "PT10M",
         "quorum": {"per": "location", "domains_down": 1},
+        "strangers": "hold",
         "rules": [{"type": "Freeze", "source": "Platform", "max_seconds": 0, "action": "approve"}],
     },
     "notify": {"channel": "ops", "kinds": ["stale", "dead", "maintenance"]},
