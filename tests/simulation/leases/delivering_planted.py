@@ -9,11 +9,11 @@ from shared.core.partition_hash import partition_of_key
 from shared.delivery.channels import rules as verdicts
 from shared.delivery.channels.ports import Verdict
 from shared.delivery.fleet_owners import routing
+from shared.delivery.fleet_owners import rules as owner_rules
 from shared.delivery.fleet_owners.rules import OwnerDecision
 from shared.leases.node.notifications import ApplicationNotifier
 from shared.leases.service import owner_lookup
 from shared.leases.service.owner_lookup import OwnerLookup
-from shared.scheduler import failures
 from tests.model.checking.mutants import Patch
 
 
@@ -77,7 +77,7 @@ def waits_for_ever() -> list[Patch]:
 
 def asks_again_for_ever() -> list[Patch]:
     """After a stale answer the next attempt never comes."""
-    return [(failures, "stale_pause", lambda count: 3_600_000)]
+    return [(owner_rules, "stale_pause", lambda count: 3_600_000)]
 
 
 PLANTED: dict[str, Callable[[], list[Patch]]] = {

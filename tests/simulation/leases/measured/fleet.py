@@ -72,7 +72,7 @@ class Measured:
             runner = AsyncRunner(self.world.store, self.world.time)
             planning = Planning(runner)
             self._controls = ManualControls(runner, planning, self.world.time)
-            self._timers = AppWatch(self.world.store, runner, planning, self.world.time, _Silence())
+            self._timers = AppWatch(runner, planning, _Silence())
             self._every(SCAN_EVERY, lambda: self._timers.takeover.run_once(self.world.time.now()))
             self._every(INSPECT_EVERY, lambda: self._timers.inspect.run_once(self.world.time.now()))
 
