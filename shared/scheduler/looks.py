@@ -22,7 +22,7 @@ from .shard_services import ShardServices
 from .sweeps import Sweeps
 from .wakes.protocol import LookTimes, end_look, read_plan, send_wakes
 from .wakes.rules import EARLIER, LOOK_EVERY_ALONE, LOOK_FAR, Plan
-from .wakes.service import Horizons
+from .wakes.service import ASK_FOR, Horizons
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +97,16 @@ class Looks:
             return await self._look_alone(self._clock.now(), at)
 
     async def _horizons(self, now: Millis, at: Millis | None) -> Horizons:
-        """Return how far ahead messages are sent now. Nothing else is taken from a plan that is read before the index."""
-        plan = await self._runner.run(read_plan())
+        """Return how far ahead messages are sent now. Nothing else is taken from a plan that is read before the index.
+
+        Without a plan it is the usual time: an account that does not answer must not delay the shards of the others.
+        """
+        plan = Plan()
+        try:
+            async with asyncio.timeout(ASK_FOR):
+                plan = await self._runner.run(read_plan())
+        except (StorageError, TimeoutError) as error:
+            log.debug("The plan of wakes could not be read: %s", error, extra={"action": "plan_unread"})
         return self._wakes.horizons.at(plan, self._wakes.gap(plan, now), now, alive=at is not None)
 
     async def _events_of(self, near: Sequence[str]) -> list[Millis]:

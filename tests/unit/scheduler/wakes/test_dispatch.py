@@ -19,9 +19,10 @@ from shared.scheduler.protocol.ingest import file_shard
 from shared.scheduler.rules import visible_at
 from shared.scheduler.shard.gate import Counts, Gate, Tally
 from shared.scheduler.timings import ANNOUNCE_TOGETHER, DISPATCH_AHEAD, MANY_EVENTS, SEND_AHEAD
-from shared.scheduler.wakes.protocol import parse_wake
-from shared.storage.names import EVENTS, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
-from shared.storage.ports import ANY, Insert, Merge
+from shared.scheduler.wakes.protocol import PK_PLAN, parse_wake
+from shared.storage.memory import MemoryTables
+from shared.storage.names import EVENTS, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS, SWEEPS
+from shared.storage.ports import ANY, Insert, Merge, Row
 from tests.unit.scheduler.harness import World
 
 FULL = 990
@@ -107,3 +108,18 @@ async def test_a_message_that_the_queue_refuses_leaves_its_shards_to_the_next_lo
     assert sent(world) == []
     await world.do(world.app.scheduler.looks.dispatch(now + 20_000))
     assert {message.shard for _, some in sent(world) for message in some} == shards
+
+
+async def test_a_plan_that_cannot_be_read_keeps_no_shard_from_being_sent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard, get = await file(world, 1, world.now + 20_000), MemoryTables.get
+
+    async def without_plan(tables: MemoryTables, table: str, pk: str, rk: str) -> Row | None:
+        if (table, pk) == (SWEEPS, PK_PLAN):
+            raise Unavailable
+        return await get(tables, table, pk, rk)
+
+    monkeypatch.setattr(MemoryTables, "get", without_plan)
+    # The rest of the look needs the plan, and says so.
+    with pytest.raises(Unavailable):
+        await world.do(world.app.scheduler.looks.dispatch(world.now))
+    assert [message.shard for _, some in sent(world) for message in some] == [shard]
