@@ -61,11 +61,15 @@ chmod 755 "$HOME_DIR"
 # The agent refuses settings that another user could change, whoever made the folder.
 [ "$(id -u)" != 0 ] || chown root "$HOME_DIR" "$ETC"
 chmod go-w "$ETC"
+# One at a time: cloud-init and the extension may come together, and each removes what it takes for the remains of others.
+exec 9>"$HOME_DIR/install.lock"
+flock 9
 # For the next time, when the key or the wheel is a new one: the VM extension keeps what it ran where nobody looks.
 [ "$0" -ef "$HOME_DIR/install.sh" ] || install -m 700 "$0" "$HOME_DIR/install.sh"
 work=$(mktemp -d)
 new=$ETC/new
-trap 'rm -rf "$work" "$new"' EXIT
+unused=
+trap 'rm -rf "$work" "$new" ${unused:+"$unused"}' EXIT
 
 wheel=$work/$(basename "$WHEEL_URL")
 try https://storage.azure.com/ "$WHEEL_URL" "$wheel"
@@ -79,6 +83,7 @@ try https://vault.azure.net "$VAULT_URL/secrets/$secret?api-version=7.4" "$work/
 
 # In a folder of its own: the agent in use stays whole until the unit names the new one, whenever this script is ended.
 venv=$(mktemp -d "$HOME_DIR/venv-XXXXXX")
+unused=$venv
 "$python" -m venv "$venv"
 # What the wheel needs comes at the versions and with the hashes that stand in the wheel, whose own hash was checked above; nothing is built here.
 "$python" -c 'import sys, zipfile; sys.stdout.write(zipfile.ZipFile(sys.argv[1]).read("tocsin/requirements.txt").decode())' "$wheel" >"$work/requirements.txt"
@@ -99,9 +104,12 @@ unit=$ROOT/etc/systemd/system/tocsin-agent.service
 mkdir -p "$(dirname "$unit")"
 "$venv/bin/tocsin" agent --config "$ETC/agent.toml" --unit >"$unit.new"
 chmod 644 "$unit.new"
+unused=
 mv "$unit.new" "$unit"
 mv "$new/agent.key" "$ETC/agent.key"
 mv "$new/agent.toml" "$ETC/agent.toml"
+# Former installers made a folder.
+[ -L "$HOME_DIR/venv" ] || [ ! -e "$HOME_DIR/venv" ] || mv "$HOME_DIR/venv" "$HOME_DIR/venv-former"
 ln -s "$(basename "$venv")" "$new/venv"
 mv -T "$new/venv" "$HOME_DIR/venv"
 systemctl daemon-reload

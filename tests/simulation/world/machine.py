@@ -18,7 +18,9 @@ class SimProcess(ProcessIdentity):
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        self._box = f"m{sum(map(ord, instance.name)) % 2}"
+        self._box = _box_of(instance)
+        host = instance.world.host
+        self.first = not any(_box_of(each) == self._box for each in (*host.instances, *host.graves) if each is not instance)
 
     @property
     def name(self) -> str:
@@ -31,6 +33,10 @@ class SimProcess(ProcessIdentity):
     def gone(self, name: str) -> bool:
         """Return whether the instance of that name is dead. One that stands still is not."""
         return any(each.name == name for each in self._instance.world.host.graves)
+
+
+def _box_of(instance: Instance) -> str:
+    return f"m{sum(map(ord, instance.name)) % 2}"
 
 
 def process_of(instance: Instance) -> SimProcess | None:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,33 @@ def test_an_installer_that_is_killed_at_any_step_leaves_a_whole_agent_and_the_ne
         if done.returncode == 0:
             break
     assert killed > 20, "each step was tried"
+    assert [path.name for path in home.glob("venv-*")] == [program_of(machine).parents[1].name]
+
+
+def test_an_installer_that_fails_leaves_nothing_of_the_agent_that_it_was_making(machine: Path, sources: Mapping[str, str]) -> None:
+    assert install(machine, sources).returncode == 0
+    for _ in range(3):
+        assert install(machine, sources, WRONG="1").returncode == 1
+    assert [path.name for path in (machine / "root" / "opt" / "tocsin").glob("venv-*")] == [program_of(machine).parents[1].name]
+    assert program_of(machine).is_file()
+
+
+def test_installers_that_come_together_leave_a_whole_agent(machine: Path, sources: Mapping[str, str]) -> None:
+    assert install(machine, sources).returncode == 0
+    script = str(machine / "install.sh")
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda number: install(machine, sources, script, NODE_KEY=f"node-key-{number}"), range(4)))
+    assert [each.returncode for each in done] == [0] * 4, [each.stderr for each in done]
+    assert program_of(machine).is_file()
+    assert [path.name for path in (machine / "root" / "opt" / "tocsin").glob("venv-*")] == [program_of(machine).parents[1].name]
+
+
+def test_the_installer_replaces_an_agent_whose_virtual_environment_is_a_folder(machine: Path, sources: Mapping[str, str]) -> None:
+    home = machine / "root" / "opt" / "tocsin"
+    (home / "venv" / "bin").mkdir(parents=True)
+    done = install(machine, sources)
+    assert done.returncode == 0, done.stderr
+    assert program_of(machine) == (home / "venv").resolve() / "bin" / "tocsin"
     assert [path.name for path in home.glob("venv-*")] == [program_of(machine).parents[1].name]
 
 
