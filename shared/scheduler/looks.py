@@ -116,8 +116,9 @@ class Looks:
         # A process reads each of them once: for a hint, what it has read is good enough.
         new = [shard for shard in near if shard not in self._events]
         try:
-            dues = await asyncio.gather(*map(self._dues, new))
-        except StorageError as error:
+            async with asyncio.timeout(ASK_FOR):
+                dues = await asyncio.gather(*map(self._dues, new))
+        except (StorageError, TimeoutError) as error:
             log.debug("The events of the next shards could not be read: %s", error, extra={"action": "events_unread"})
             return []
         known = self._events | dict(zip(new, dues, strict=True))

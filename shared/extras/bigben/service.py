@@ -193,10 +193,10 @@ class BigBen:
             reply = self._stored(wanted, event, taken)
             if reply is not None:
                 return reply
-        elif _is_late(by):
-            return _accepted_reply(wanted) | _LATE
         elif taken.code != "id-conflict":
             return _failed_reply(wanted, taken)
+        elif _is_late(by):
+            return _accepted_reply(wanted) | _LATE
         try:
             return await self._change(wanted, event, generation, by)
         except (Problem, StorageError) as failure:

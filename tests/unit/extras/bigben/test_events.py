@@ -10,10 +10,12 @@ import orjson
 import pytest
 
 from shared.core.clock import to_text
+from shared.core.errors import Problem
 from shared.delivery.channels.fake import DELIVERED
 from shared.delivery.channels.ports import Verdict
 from shared.extras.bigben.model import MAX_OF_ONE_ID
 from shared.extras.bigben.service import IN_FLIGHT
+from shared.scheduler.ingest.admission import Ingest
 from shared.storage.names import IDS
 from shared.tenants.model import Limits, Tenant
 from shared.tenants.store import TenantDirectory
@@ -455,3 +457,18 @@ async def test_the_same_request_after_its_event_died_is_answered_with_the_reason
     assert other["eventStatus"] == "TRIGGERED"
     await world.run(10)
     assert len(bodies(world)) == 2
+
+
+@pytest.mark.parametrize(("status", "code", "answered"), [(503, "storage-unavailable", 200), (422, "invalid-content", 400)])
+async def test_a_late_call_says_of_a_request_why_storing_it_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch, status: int, code: str, answered: int
+) -> None:
+    failed = Problem(status, code, "whether it is stored is not known", outcome="unknown" if status == 503 else None)
+
+    async def each(*_: Any) -> list[Problem]:
+        return [failed]
+
+    monkeypatch.setattr("shared.extras.bigben.service.STORE_FOR", 0.0)
+    monkeypatch.setattr(Ingest, "each", each)
+    [reply] = await schedule(world, request(world), status=answered)
+    assert reply["error"]["message"] == failed.detail, "and not that it was not carried out"

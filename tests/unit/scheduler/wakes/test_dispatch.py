@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from random import Random
@@ -22,7 +23,7 @@ from shared.scheduler.timings import ANNOUNCE_TOGETHER, DISPATCH_AHEAD, MANY_EVE
 from shared.scheduler.wakes.protocol import PK_PLAN, parse_wake
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS, SWEEPS
-from shared.storage.ports import ANY, Insert, Merge, Row
+from shared.storage.ports import ANY, Insert, Merge, Page, Row, RowQuery
 from tests.unit.scheduler.harness import World
 
 FULL = 990
@@ -123,3 +124,27 @@ async def test_a_plan_that_cannot_be_read_keeps_no_shard_from_being_sent(world: 
     with pytest.raises(Unavailable):
         await world.do(world.app.scheduler.looks.dispatch(world.now))
     assert [message.shard for _, some in sent(world) for message in some] == [shard]
+
+
+@pytest.mark.parametrize("hangs", ["plan", "events"])
+async def test_what_does_not_answer_holds_up_neither_messages_nor_wakes(world: World, monkeypatch: pytest.MonkeyPatch, hangs: str) -> None:
+    shard, get, query, asked = await file(world, 1, world.now + 20_000), MemoryTables.get, MemoryTables.query, list[str]()
+
+    async def slow_get(tables: MemoryTables, table: str, pk: str, rk: str) -> Row | None:
+        if hangs == "plan" and (table, pk) == (SWEEPS, PK_PLAN) and not asked:
+            asked.append(pk)
+            await asyncio.Event().wait()
+        return await get(tables, table, pk, rk)
+
+    async def slow_query(tables: MemoryTables, given: RowQuery) -> Page:
+        if hangs == "events" and given.table == EVENTS:
+            asked.append(given.pk)
+            await asyncio.Event().wait()
+        return await query(tables, given)
+
+    monkeypatch.setattr(MemoryTables, "get", slow_get)
+    monkeypatch.setattr(MemoryTables, "query", slow_query)
+    monkeypatch.setattr("shared.scheduler.looks.ASK_FOR", 0.01)
+    await world.do(world.app.scheduler.looks.dispatch(world.now))
+    assert asked and [message.shard for _, some in sent(world) for message in some] == [shard]
+    assert any(parse_wake(each.text) for each in world.queues._queues[QUEUE_SHARDS].messages.values())
