@@ -88,7 +88,7 @@ def test_own_terms_and_a_body_of_another_type_are_given_changed_and_taken_away(t
         assert failed.code == Exit.USAGE and "--content-type needs --payload" in failed.err
 
 
-def test_never_takes_the_end_that_the_tenant_gives_away(tocsin: Command) -> None:
+def test_expires_never_overrides_the_tenants_default(tocsin: Command) -> None:
     tocsin.kit.client_with(LOCAL_ADMIN_KEY).call("PUT", f"tenants/{TENANT}", {"expires": "PT1H"})
     for name, words in (("usual", ()), ("never", ("--expires", "never"))):
         tocsin.ok("events", "create", "--delay", "PT1H", "--id", name, *words)
