@@ -43,7 +43,7 @@ class Result:
     instances: int
     longest_wake: float
     closed: int
-    """Events that were due in a later stage of the fallback; then the other figures of lateness are theirs alone if this was asked for."""
+    """Events that were due in any stage of the fallback. The argument `stage` of `run` restricts lateness to some of them."""
     sweeps_a_minute: float
     first_instances: int
     """Instances that the controller wants for the delivering function at a bulk's first visible message; 0 for other loads."""
@@ -66,7 +66,7 @@ def run(
     seed: int = 1,
     stage: int = 0,
 ) -> Result:
-    """Run a load. stage: count only events that are due while the fallback has this stage, or a later one, if there are any."""
+    """Run a load. stage: if any events are due in this stage of the fallback or a later one, the figures of lateness are of them only."""
     wakes, always = MODES[mode]
     length = seconds or LOADS[load].seconds
     service = Service(platform, wakes, length, seed, always=always)
@@ -85,7 +85,7 @@ def run(
 
 
 def _steady(load: str, length: float) -> tuple[float, float]:
-    """Return the seconds from which to which a load is as steady as in the middle of a month, if it is one that goes on."""
+    """Return the beginning and the end, in seconds, of the time in which a lasting load is as steady as in the middle of a month."""
     return (0.0, length) if load == "herd" else (FIRST, length - FAR[1])
 
 

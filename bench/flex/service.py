@@ -126,7 +126,7 @@ class Service:
         self.late: list[tuple[int, int, int]] = []
         """For each delivered event: its due time, its lateness in milliseconds, and the stage of the fallback then."""
         self.stage = 0
-        """1 while wakes come closer together, 2 while messages come earlier; from the time on at which older messages have come."""
+        """1 while wakes come closer together, 2 while messages come earlier. It counts once the messages of the stage before have come."""
         self._stage, self._stage_from = 0, 0
         self.tables, self.wakes, self.swept = 0, 0, 0
         self.longest_wake = 0

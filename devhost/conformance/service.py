@@ -27,7 +27,7 @@ TABLE: Final = "Service"
 ROUNDS, AT_ONCE = 20, 16
 PARTITIONS: Final = 16
 TIMED_WRITES: Final = 20
-"""Writes to each partition whose times are compared: the quickest one tells most."""
+"""Writes to each partition whose times are compared: the quickest gives the narrowest bounds."""
 MOST_APART: Final = 1_000.0
 """Milliseconds by which the clocks of partitions may differ: half of the width of bounds that still correct a clock."""
 BURST_ROWS: Final = 100

@@ -170,8 +170,8 @@ Tenants can have [lower limits](api.md#tenants).
 
 _COST = (
     f"- CPU of the largest batch: 1 to 8 s, in steps of at most {1000 * MOST_STEP:.0f} ms\n"
-    f"- transactions of a batch: one for each minute and 99 events, one for {FILED_TOGETHER} minutes, one for each id\n"
-    f"- time in which a batch stores events: {STORE_FOR:.0f} s; further ones are answered `batch-unfinished`\n"
+    f"- transactions of a batch: one for each 99 events of the same minute, one for each {FILED_TOGETHER} minutes, one for each id\n"
+    f"- time in which a batch stores events: {STORE_FOR:.0f} s; later ones are answered `batch-unfinished`\n"
 )
 
 _RAISE = """

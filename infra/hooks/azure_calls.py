@@ -11,7 +11,7 @@ import urllib.request
 from typing import NamedTuple
 
 ARM = "https://management.azure.com"
-"""Azure's management, unless the template has said that of another cloud."""
+"""Azure Resource Manager of the public cloud. The template names that of another cloud in TOCSIN_ARM_ENDPOINT."""
 
 
 class Reply(NamedTuple):

@@ -283,7 +283,7 @@ class Application(Services):
 
 
 def build(settings: Settings, ports: Ports, parts: Sequence[Part] = ()) -> Application:
-    """Build the application: of a mirrored pair, the one on the first account, which knows the other. parts: see `app/parts.py`."""
+    """Build the application. With a mirrored pair it is the one on the first account, which knows the other. parts: see `app/parts.py`."""
     storage = ports.storage
     if storage.second is None:
         return Application(settings, ports, parts, storage)

@@ -1,6 +1,6 @@
-"""A part of the service: something optional that an application is built with. The application knows no part by name.
+"""Optional parts of the service, with which an application is built. The application knows no part by name.
 
-`build(settings, ports, parts)` takes parts as values, and `extras/parts.py` lists those of the service. A part hangs on some points:
+`build(settings, ports, parts)` takes parts as values, and `extras/parts.py` lists those of the service. A part can give the application:
 
     settings     its own settings, from where the application has its own
     routes       HTTP routes, for the route table and for the API's description
@@ -93,16 +93,16 @@ class TraceReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part. `name` is unique among the parts of an application; the module says what the points are."""
+    """One part. `name` is unique among the parts of an application; the docstring of the module explains the other fields."""
 
     name: str
     settings: type[PartSettings] | None = None
     routes: Mapping[str, AddRoutes] = field(default_factory=dict)
-    """By name: the groups that a process imports one by one."""
+    """The groups of routes that a process imports one by one, by name."""
     senders: Mapping[str, MakeSender] = field(default_factory=dict)
-    """By channel type."""
+    """The makers of senders, by channel type."""
     timers: Mapping[str, PartTimer] = field(default_factory=dict)
-    """By the name of the function and of its job."""
+    """The timers, by the name that the function and its job share."""
     beside_ids: BesideId = nothing_beside
     trace: Callable[[Callable[[], float]], TraceReader] | None = None
     """Makes the reader, from the monotonic clock."""

@@ -240,7 +240,7 @@ class RouteTable:
         needed = {name: {name} for name in self._groups}
         for route in routes:
             if route.shown_by is not None:
-                # The group as a whole is added to a table, and looks it up.
+                # The document's route looks up the whole table, so the whole group is added.
                 needed[group_of[route.name]].add(group_of[route.shown_by.name])
         groups = {name: tuple(each for each in self._groups if each in needed[name]) for name in self._groups}
         return [Indexed(route.name, route.method, route.template, route.max_body, groups[group_of[route.name]]) for route in routes]

@@ -275,7 +275,7 @@ class Services:
         return self.ports.process.name if self.ports.process is not None else ""
 
     def part(self, name: str) -> Any:
-        """Return the service of a part; it is made when it is first used."""
+        """Return the service of a part, which is made at its first use."""
         if name not in self._part_services:
             make = next(part.service for part in self.parts if part.name == name)
             assert make is not None, f"the part {name} has no service"

@@ -50,7 +50,7 @@ class ProcessIdentity:
         self._proc, self._kill = proc, kill
         self._machine = self._start = ""
         self.first = True
-        """True if no process of this machine is known to have been there before this one: then none can be proven to have ended."""
+        """True if no earlier process of this machine is known: then none can be proven to have ended."""
         # Not Linux, no /proc, a /proc of another pid namespace, or a marker that another user may have written: not known.
         with contextlib.suppress(OSError, ValueError):
             self._machine, self._start = self._identify(markers or Path(tempfile.gettempdir()), environ)

@@ -1,6 +1,6 @@
-"""The parts that the service is built with, in the order of their routes. Emulator and predictions are commands, and not among them.
+"""The parts that the service is built with, in the order of their routes. Emulator and predictions are commands, and no parts.
 
-All in one module, which imports what a part is made of when it is used: each process imports this list when it starts.
+Each process imports this list when it starts, so a part imports its own modules only when it is used.
 """
 
 from __future__ import annotations

@@ -284,7 +284,7 @@ def _clears_event(event: EventRow, holds: Mapping[str, str]) -> bool:
 
 
 def _rehearsal_for(event: EventRow, node: NodeRow, settings: MaintenanceSettings, now: Millis) -> EventRow:
-    """Return a rehearsal as a node sees it: at its time, unless the node's first report after its announcement leaves too little of it."""
+    """Return a rehearsal as a node sees it: at its time, unless the node's first report after the announcement leaves too little notice."""
     entry, planned = node.entry(event.event_id), event.not_before
     if planned is None:
         return event
@@ -293,7 +293,7 @@ def _rehearsal_for(event: EventRow, node: NodeRow, settings: MaintenanceSettings
 
 
 def _least_notice(kind: str, notice: Millis, settings: MaintenanceSettings) -> Millis:
-    """Return the notice of a rehearsal that each node has in any case: all of it, or the time in which partitions leave and it prepares."""
+    """Return the notice of a rehearsal that each node has in any case: all of it, or the time to move its partitions and to prepare."""
     return min(notice, settings.lead_of(kind) + settings.hand_off)
 
 

@@ -176,7 +176,7 @@ class RowBesideId(NamedTuple):
 
 
 type BesideId = Callable[[str, str], Sequence[RowBesideId]]
-"""Return the rows beside the id of a tenant's event: they are looked for, and need not exist."""
+"""Returns the rows that may exist beside the id of a tenant's event."""
 
 
 def nothing_beside(tenant: str, event_id: str) -> tuple[RowBesideId, ...]:

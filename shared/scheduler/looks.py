@@ -97,9 +97,9 @@ class Looks:
             return await self._look_alone(self._clock.now(), at)
 
     async def _horizons(self, now: Millis, at: Millis | None) -> Horizons:
-        """Return how far ahead messages are sent now. Nothing else is taken from a plan that is read before the index.
+        """Return how far ahead messages are sent now. A plan that is read before the index decides nothing else.
 
-        Without a plan it is the usual time: an account that does not answer must not delay the shards of the others.
+        Without a plan, messages are sent at the usual time: an account that does not answer must not delay the shards of the others.
         """
         plan = Plan()
         try:

@@ -23,7 +23,7 @@ _BAD_KEY = "The key is not valid. Check that it is complete and was not revoked.
 
 
 _READABLE = frozenset({"events", "fleets"})
-"""The scopes of which a key of scope `read` may make the calls that change nothing."""
+"""Scopes: a key of scope `read` may make those of their calls that change nothing."""
 
 
 class KeyDirectory(Protocol):

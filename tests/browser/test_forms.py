@@ -357,7 +357,7 @@ async def test_type_of_a_payload_and_the_terms_of_attempts_are_shown_with_schedu
     await expect(dialog.get_by_label("Payload (JSON: the base64 of text/xml)")).to_have_value('"PGEvPg=="')
 
 
-async def test_id_of_an_event_that_was_cancelled_is_not_said_to_be_scheduled(look: Look, stage: Stage) -> None:
+async def test_form_says_that_nothing_is_scheduled_under_the_id_of_a_cancelled_event(look: Look, stage: Stage) -> None:
     stage.call("POST", "events", {"id": "gone-before", "due": "2031-01-01T08:00:00Z", "payload": {"a": 1}, "channel": "default"})
     stage.call("DELETE", "events/gone-before")
     dialog = await new_event(look)

@@ -39,5 +39,5 @@ def test_readme_has_the_sections_of_the_gallery_and_a_picture() -> None:
     assert "docs/img/architecture.svg" in text
 
 
-def test_container_of_development_has_azd() -> None:
+def test_development_container_has_azd() -> None:
     assert "azure-dev/azd" in (ROOT / ".devcontainer" / "devcontainer.json").read_text()

@@ -58,7 +58,7 @@ export class Unreachable extends TocsinError {
   }
 }
 
-/** The message of an error, with that of its cause: `fetch` says no more than that it failed. Node gives an error of several addresses a code only. */
+/** The message of an error, with that of its cause: `fetch` says only that it failed. For a host with several addresses, Node's error has only a code. */
 function reason(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const { cause } = error;

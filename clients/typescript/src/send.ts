@@ -36,7 +36,7 @@ export function document<T>({ status, json, etag }: Reply): T {
 /** The value as JSON. Throws TypeError for bytes, which JSON.stringify would make an object of numbers. */
 export function encode(value: unknown): string {
   return JSON.stringify(value, function (this: Record<string, unknown>, name: string, each: unknown): unknown {
-    // What it was before its own toJSON, which the buffers of Node have.
+    // `each` is the result of toJSON, which Node's buffers have; this is the value before it.
     const given = this[name];
     if (ArrayBuffer.isView(given) || given instanceof ArrayBuffer)
       throw new TypeError(`${name || "the body"} is bytes: give the text of their base64, and content_type`);

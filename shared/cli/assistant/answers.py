@@ -29,7 +29,7 @@ _OWN: Final = frozenset({"cron", "means", "do", "summary", "waits_for", "text", 
 _FOREIGN: Final = frozenset({"payload", "answer", "error", "labels", "target", "note", "headers"})
 """Fields whose whole value was written by callers, receivers or operators."""
 _CHOSEN: Final = frozenset({"id", "event", "behind", "callback", "callback_of", "fanout", "name", "ordering_key", "schedule"})
-"""Fields of names that callers choose. One that looks like a time is none."""
+"""Fields with names that callers choose. Such a name is never shown as a time."""
 _NAME: Final = re.compile(r"[\w.:@~/+=-]{0,256}", re.ASCII)
 """ASCII, because in scripts without spaces a whole sentence would pass for a name."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")

@@ -20,7 +20,7 @@ STUCK: Final = 40_000
 TICK_LATE: Final = 10.0
 """Seconds after the full minute from which a tick of the timer is late."""
 TICK_AHEAD: Final = 10
-"""Seconds before the full minute in which a tick is taken for an early start, and not for a late one."""
+"""Seconds before a full minute in which a tick counts as early for that minute, and not as late for the one before."""
 UNSURE: Final = 2.0
 """Seconds before the full minute that count as the minute: storage's time is known to a second."""
 SAME_PROCESS: Final = 2_000

@@ -44,7 +44,7 @@ _MOST_DELAY: Final = 1_440
 
 
 class _Settings(NamedTuple):
-    """The settings that hold for the lines behind them. delay: minutes by which each job is late at most."""
+    """The settings that hold for the lines below them. delay: minutes by which each job may be late."""
 
     zone: str = ""
     delay: int = 0
@@ -87,7 +87,7 @@ def _setting(name: str, value: str, where: str, former: _Settings, carried: Carr
     if name == "RANDOM_DELAY" and re.fullmatch(r"[0-9]{1,4}", value) and int(value) <= _MOST_DELAY:
         return former._replace(delay=int(value))
     if name == "RANDOM_DELAY":
-        carried.part(where, f"RANDOM_DELAY={value}, which is no number of minutes of a day", "Give the schedules a jitter.")
+        carried.part(where, f"RANDOM_DELAY={value}, which is not a number of minutes up to {_MOST_DELAY:,}", "Give the schedules a jitter.")
     if name == "TZ":
         carried.part(
             where, f"TZ={value}, which holds for the commands and not for their times", "Give --timezone if cron ran in that zone."
@@ -110,7 +110,7 @@ def _line(text: str, where: str, settings: _Settings, carried: Carried, *, with_
         carried.lost(where, f"{expression}: a schedule has no such time", do)
         return
     try:
-        # As it is: crons read such as 5/15 differently, and it is refused.
+        # Nothing is rewritten: crons read a step such as 5/15 differently, so it is refused.
         cron = check(NICKNAMES.get(expression.lower(), " ".join(expression.upper().split())))
     except ValueError as wrong:
         carried.lost(where, f"{expression}: {wrong}", "Write a schedule for it by hand.")

@@ -57,7 +57,7 @@ def _schedule(entry: Mapping[str, Any], where: str, carried: Carried) -> None:
         if kind == "at":
             due = _instant(datetime.fromisoformat(inner.strip()).replace(tzinfo=_zone(zone)))
             if due.timestamp() <= carried.target.now:
-                carried.lost(where, f"{kind}({inner}): its time is past", "Nothing, if it has run: Amazon keeps such schedules.")
+                carried.lost(where, f"{kind}({inner}): its time is past", "Nothing if it has run: Amazon keeps such schedules.")
                 return
             window = {"flex": f"PT{minutes}M"} if (minutes := _window(entry)) else {}
             carried.add_event(name, {"due": _text(due), "channel": carried.target.channel, **window, "payload": payload})
@@ -78,7 +78,7 @@ def _schedule(entry: Mapping[str, Any], where: str, carried: Carried) -> None:
         rule["jitter"] = f"PT{minutes}M"
         if kind == "rate" and minutes > _minutes(inner):
             rule["jitter"] = rule["every"]
-            carried.part(where, f"its window of {minutes} minutes, longer than its interval", "Nothing: the interval is the window.")
+            carried.part(where, f"its window of {minutes} minutes, longer than its interval", "Nothing: the jitter is the interval.")
     carried.add_schedule(name, rule, payload)
     _target(entry, where, carried)
 
@@ -151,7 +151,7 @@ def _time(value: Any) -> datetime:
         try:
             return datetime.fromtimestamp(float(value), UTC)
         except (OverflowError, OSError):
-            raise ValueError(f"{value} is no time") from None
+            raise ValueError(f"{value} is not a time") from None
     found = datetime.fromisoformat(str(value))
     return _instant(found if found.tzinfo else found.replace(tzinfo=UTC))
 
@@ -161,7 +161,7 @@ def _instant(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
     except OverflowError:
-        raise ValueError(f"{moment} is no time") from None
+        raise ValueError(f"{moment} is not a time") from None
 
 
 def _text(moment: datetime) -> str:

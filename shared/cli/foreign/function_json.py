@@ -71,10 +71,10 @@ def _rule(expression: str) -> dict[str, Any]:
     if span := _SPAN.fullmatch(expression):
         days, hours, minutes, seconds = (int(part or 0) for part in span.groups())
         if hours > 23 and span[1] is None:
-            # .NET reads days, hours and minutes then, while people mean hours.
+            # .NET then reads days, hours and minutes, although people mean hours.
             raise ValueError(f"{hours} hours may also mean {hours} days; write days as 1.00:00:00")
         if hours > 23 or minutes > 59 or seconds > 59:
-            raise ValueError("this is no TimeSpan of .NET")
+            raise ValueError("this is not a TimeSpan of .NET such as 01:30:00")
         total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
         if not total:
             raise ValueError("the interval is zero")

@@ -54,7 +54,7 @@ def create(
     id: Annotated[str | None, typer.Option(help="Your id for the event, such as order-17. The same id again is the same event.")] = None,
     channel: Channels = None,
     expires: Annotated[
-        str | None, expiry_option("Stop trying this duration after the due time, such as 1h; never: whatever the tenant's default is.")
+        str | None, expiry_option("Stop trying this duration after the due time, such as 1h; never overrides the tenant's default.")
     ] = None,
     flex: Annotated[str | None, duration_option("Deliver at any time within this duration after the due time, such as 5m.")] = None,
     durability: Annotated[Literal["fast", "standard", "mirrored"] | None, typer.Option(help="Durability of the event.")] = None,
@@ -242,7 +242,7 @@ def change(
     payload: Annotated[str | None, typer.Option(help="New payload as JSON, such as '{\"order\": 18}'; @FILE reads a file.")] = None,
     channel: Annotated[str | None, typer.Option(help="New channel to deliver to, such as default.")] = None,
     expires: Annotated[
-        str | None, expiry_option("New duration after the due time at which delivery stops, such as 1h; never: it does not stop.")
+        str | None, expiry_option("New duration after the due time at which delivery stops, such as 1h; with never it goes on.")
     ] = None,
     retry: Retry = None,
     timeout: Timeout = None,

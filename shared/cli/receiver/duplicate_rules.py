@@ -172,9 +172,9 @@ def _same_payload(seen: ReceiverSeen) -> Iterator[Line]:
 def _effects(seen: ReceiverSeen) -> Iterator[Line]:
     """Yield lines about the count, and about the moment at which the work is done."""
     if seen.count_error:
-        means = "The count of effects was not read any more, so some lines do not know what the receiver did."
+        means = "The count of effects could not be read any more, so some lines cannot say what the receiver did."
         if seen.count_throttled:
-            yield Line("count", "look", f"{seen.count_error}: too many requests", means, "Give a lower --rate.")
+            yield Line("count", "look", f"{seen.count_error}: too many requests", means, "Run the command again with a lower --rate.")
         else:
             yield Line("count", "bad", seen.count_error, means, "Let --count-url answer 200 with a number, or a list.")
         return

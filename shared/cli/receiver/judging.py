@@ -17,7 +17,7 @@ def not_checked(name: str, seen: ReceiverSeen) -> Line:
 def taken(seen: ReceiverSeen, name: str) -> bool:
     """Return True if a request was accepted, unless the count shows that its work was left out.
 
-    Only where a valid delivery's work is done when its answer comes: other work may follow after the count was read.
+    The count decides only if the work of a valid delivery is done when its answer comes: other work may follow after the count was read.
     """
     answer, valid = seen.first(name), seen.steps.get("delivery")
     at_once = valid is not None and bool(valid.prompt) and valid.prompt == valid.done
@@ -31,9 +31,9 @@ def verifies(seen: ReceiverSeen) -> bool:
 
 
 def failed(name: str, subject: str, answer: Observed) -> Line:
-    """Return the line of a valid request at which the receiver failed: that has another cause than its signature."""
-    means = "The receiver fails at a valid delivery, or failed by chance. The service would try again."
-    return Line(name, "bad", f"{subject}: {answer.text}", means, "Look at the endpoint's log of this moment, and run it again.")
+    """Return the line of a valid request that the receiver answered with a failure: the cause is not its signature."""
+    means = "The receiver fails for such a valid delivery, or failed by chance. The service would try again."
+    return Line(name, "bad", f"{subject}: {answer.text}", means, "Look at the endpoint's log of this moment, and run the command again.")
 
 
 def names(found: Sequence[tuple[str, Observed]]) -> str:

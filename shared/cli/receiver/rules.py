@@ -59,22 +59,23 @@ def judge(seen: ReceiverSeen, plan: CheckPlan, checks: Collection[Check]) -> lis
 
 
 def _unless_throttled(line: Line, seen: ReceiverSeen) -> Line:
-    """Return the line, or another one if the receiver did not take the check's requests because there were too many."""
+    """Return the line, or another one if the receiver refused all requests of the check as too many."""
     if line.check not in STEPS or not seen.throttled(steps := STEPS[Check(line.check)]):
         return line
     if line.check in (Check.SIGNATURE, Check.TIMESTAMP) and any(taken(seen, name) for name in steps if name != "after forged"):
-        # Certain, whatever the others would have been answered.
+        # One accepted request proves the fault, whatever the answers to the others would have been.
         return line
     means = "The endpoint limits the rate of requests, so this check says nothing."
-    return Line(line.check, "unseen", "too many requests for the endpoint", means, "Give a lower --rate.", line.figures)
+    do = "Run the command again with a lower --rate."
+    return Line(line.check, "unseen", "refused as too many requests", means, do, line.figures)
 
 
 def _rate(seen: ReceiverSeen) -> Iterator[Line]:
     answers = [each for step in seen.steps.values() for each in step.answers]
     if some := [each for each in answers if each.throttled]:
-        found = f"{len(some)} of {count_of(len(answers), 'delivery', 'deliveries')} were too many: {some[0].text}"
-        means = "The endpoint limits the rate of requests. The service tries such events again later."
-        do = "Give a lower --rate. For the service, set the channel's limits so that it sends no more."
+        found = f"{len(some)} of {count_of(len(answers), 'delivery', 'deliveries')} refused as too many: {some[0].text}"
+        means = "The endpoint limits the rate of requests. The service tries to deliver such events again later."
+        do = "Give a lower --rate here, and set the channel's limits to a rate that the endpoint accepts."
         yield Line("rate", "look", found, means, do, {"refused": len(some)})
 
 
@@ -107,7 +108,7 @@ _REFUSED_DO: Final = {
     405: "Check the path of the URL, and --method.",
     410: "The endpoint says that it wants no more deliveries. Check the path of the URL.",
     422: "Give --payload with a payload that the endpoint takes.",
-    429: "The endpoint limits the rate of requests: run it later, and with a lower --rate.",
+    429: "The endpoint limits the rate of requests. Run the command later, with a lower --rate.",
 }
 
 
@@ -159,8 +160,8 @@ def _clock(seen: ReceiverSeen) -> Line:
     if abs(ahead) < WRONG_SKEW:
         return Line("clock", "look", found, "Signatures are valid for 300 s on both sides: less is left.", do, figures)
     if abs(ahead) > LONGEST_VALID and _keeps_time(seen):
-        means = "It takes present time stamps and refuses others, so its clock is right: the Date is of something else, such as a proxy."
-        return Line("clock", "look", f"{found}, by the Date of its answers", means, "Correct the clock of the proxies before it.", figures)
+        means = "The receiver accepts only current time stamps, so its clock is right: the Date comes from something else, such as a proxy."
+        return Line("clock", "look", f"{found}, by the Date of its answers", means, "Correct the clock of the proxy.", figures)
     means = "With a clock that is wrong by 300 s, a receiver refuses all deliveries; before that, it accepts older copies than it should."
     return Line("clock", "bad", found, means, do, figures)
 

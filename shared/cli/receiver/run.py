@@ -20,7 +20,7 @@ LONGEST_SKEW: Final = 7 * 86_400.0
 WRONG_CLOCK: Final = 60.0
 """Seconds of difference from which a refused delivery is sent again with the receiver's time."""
 UNUSED: Final = 5.0
-"""Seconds of difference from which old and future time stamps count from the clock of the answers, too."""
+"""Seconds of difference from which old and future time stamps are chosen so that they are wrong by the clock of the answers, too."""
 COPIES: Final = 5
 PIECES: Final = 6
 SMALLER: Final = (128 * 1024, 32 * 1024)
@@ -140,7 +140,7 @@ class ReceiverRun:
             case Check.TIMESTAMP:
                 skew = 0 if self.seen.shift_ms else self._skew_ms(UNUSED)
                 for name, away in (("old", min(0, skew) - self._plan.stale * 1000), ("future", max(0, skew) + self._plan.stale * 1000)):
-                    # By this machine's clock and by the one that the answers show: that may be a proxy's.
+                    # Wrong by this machine's clock and by the one that the answers show, which may be a proxy's.
                     now = self._now() + round(away)
                     await self._send(name, [wire_of(self._made.post(name, self._payload, now))])
             case Check.ROTATION:
@@ -300,7 +300,7 @@ class ReceiverRun:
         """Return the kept connection, or a new one in its place. Raises `EndsEarly` if none can be made."""
         kept = self._kept
         if kept is not None and kept.open and kept.ended:
-            # Closed while the rate, or the count, let it wait.
+            # The receiver has closed it while the rate or the count delayed the request.
             self.seen.closed_unused = kept.unused
             kept.close()
         if kept is None or not kept.open:

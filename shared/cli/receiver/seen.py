@@ -123,7 +123,7 @@ class ReceiverSeen:
     count_error: str = ""
     """The reason why the count of effects could not be read."""
     count_throttled: bool = False
-    """True if that was because of too many requests."""
+    """True if the count could not be read because of too many requests."""
     stopped: str = ""
     """The reason why the run ended early; empty if it did not."""
     requests: int = 0

@@ -31,12 +31,12 @@ def judge_signature(seen: ReceiverSeen) -> Line | None:
             "signature", "bad", "a forged request counts as the event", means, "Store an id only after its signature is verified.", figures
         )
     if quiet := [(text, answer) for text, answer in shown if answer.accepted]:
-        means = "The work is not done, but the service counts the event as delivered: with a mistake in a rotation, events are lost."
+        means = "The work is not done, but the service counts the event as delivered: a mistake in a rotation loses events."
         return Line("signature", "look", f"not worked on, {names(quiet)}", means, "Answer 401.", figures)
     if broken := [(text, answer) for text, answer in shown if answer.broken]:
         means = "The receiver fails instead of refusing. The service would try again, which is right, but your alarms will not know why."
         return Line("signature", "look", f"refused by failing: {names(broken)}", means, "Answer 401.", figures)
-    # The service signs each of its requests, so the answer to one without a signature is no matter to it.
+    # The service signs each of its requests, so it never gets the answer to one without a signature.
     if final := [(texts[name], answer) for name, answer in found if answer.outcome == "final" and name != "unsigned"]:
         means = (
             "The service does not try again after this status: with a mistake in a rotation of secrets, events become dead letters at once."
@@ -64,7 +64,7 @@ def judge_timestamp(seen: ReceiverSeen) -> Line | None:
         do = "Refuse requests whose webhook-timestamp is more than 300 s from the receiver's clock, as the libraries do."
         return Line("timestamp", "bad", f"accepted, though {' and '.join(wrong)}", means, do, figures)
     if quiet := [(text, answer) for text, answer in shown if answer.accepted]:
-        means = "The work is not done, but the service counts the event as delivered: with a wrong clock, events are lost."
+        means = "The work is not done, but the service counts the event as delivered: a wrong clock loses events."
         return Line("timestamp", "look", f"not worked on, {names(quiet)}", means, "Answer 401.", figures)
     if broken := [(text, answer) for text, answer in shown if answer.broken]:
         return Line(

@@ -10,7 +10,7 @@ from .judging import all_of, ms_text, names, not_checked
 from .seen import ReceiverSeen
 
 SOON: Final = 2.0
-"""Seconds for which an unused connection is kept at least by servers that mean to keep it."""
+"""A server that means to keep an unused connection keeps it for more seconds than these."""
 
 
 def judge_connections(seen: ReceiverSeen) -> Line:

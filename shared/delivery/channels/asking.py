@@ -1,6 +1,6 @@
-"""Asks for the queue of a channel that is about to be stored: its events could not be delivered to one that does not exist.
+"""Checks before a channel is stored that its queue exists: otherwise its events could not be delivered.
 
-An answer counts only if it is sure. A queue that cannot be reached, or that the service may write and not look at, is no fault.
+Only a certain answer counts. A queue that cannot be reached, or that the service may write to but not read about, is no fault.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .ports import Sender
 log = logging.getLogger(__name__)
 
 ASK_FOR: Final = 3.0
-"""Seconds after which a queue that does not answer counts as there."""
+"""Seconds after which a queue that does not answer counts as existing."""
 
 
 @runtime_checkable

@@ -76,7 +76,7 @@ class _Plan:
     """The part of the URL that errors may show."""
     place: Place = _NOWHERE
     headers: dict[str, str] = field(default_factory=dict)
-    """Each name once, in whatever spelling."""
+    """Headers. No name occurs twice, not even in another spelling."""
     head: bytes = b""
     """The request line and the headers that all deliveries share."""
     timeout: float = 0.0

@@ -1,4 +1,4 @@
-"""Hosts with other letters than those of ASCII, which URLs write in Punycode (RFC 3492, UTS #46)."""
+"""Hosts with letters beyond ASCII, which URLs write in Punycode (RFC 3492, UTS #46)."""
 
 from __future__ import annotations
 

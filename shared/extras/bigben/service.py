@@ -327,7 +327,7 @@ def _use_row_keys(tenant: str, bigben_id: str) -> tuple[str, str]:
 
 
 def _copy(row: Row) -> bytes:
-    """Return the document of an event that is delivered now as this one will be."""
+    """Return the document of an event that is delivered now, in the way in which this one will be delivered."""
     event = representation(row)
     terms = {name: event[name] for name in _TERMS if name in event}
     return orjson.dumps({"delay": "PT0S", **({} if "target" in event else {"payload": None}), **terms})
@@ -339,7 +339,7 @@ def _labels(row: Row) -> dict[str, str]:
 
 
 def _is_late(by: Received) -> bool:
-    """Return True if the call has taken so long that it carries out nothing more."""
+    """Return True if the call has taken so long that it must not carry out further requests."""
     return by.arrival.age >= STORE_FOR
 
 

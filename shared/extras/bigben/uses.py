@@ -1,4 +1,4 @@
-"""The rows that count the uses of an id. An id is used again when its event has ended: each use is an event of its own, `{id}~{number}`."""
+"""The rows that count the uses of an id. A caller may use an id again after its event has ended: each use is an event, `{id}~{number}`."""
 
 from __future__ import annotations
 

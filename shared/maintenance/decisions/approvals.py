@@ -203,7 +203,7 @@ def with_turn(event: EventRow, node: str, now: Millis) -> EventRow:
 
 
 def other_approver(event: EventRow, node: str, now: Millis) -> OtherApprover | None:
-    """Return the node to whose agent that of another node leaves an event; None when it may approve it itself. Azure wants one approval."""
+    """Return the node whose agent approves an event in place of this node's; None when this one may. Azure wants one approval."""
     if event.by_agent is not None and event.by_agent.node != node:
         return OtherApprover(event.by_agent.node, True)
     approval = event.approval

@@ -44,7 +44,7 @@ class EndedIds:
             raise not_found("event")
         state = str(row.props["state"])
         if not mine and state in ENDED_UNDELIVERED and state != "dead":
-            # Since then, that one was cancelled, or has lapsed.
+            # The event was cancelled or has lapsed since the other call redrove it.
             raise _ended(dead.id, state)
         return Admitted(dead.id, row, False, state if state in ENDED_UNDELIVERED else "")
 

@@ -249,7 +249,7 @@ class Firing:
             return
         if isinstance(taken, owning.ShardBusy):
             if message.shared and message.shard in self._owned:
-                # Two looks have sent it. Looks ask for the shards of this process, should it end.
+                # Two looks have sent this message. If this process ends, a look sends further messages for its shards.
                 self._counters["shards_doubled"] += 1
                 return
             # Another owner was alive a moment ago. The message comes back when that owner would be silent for too long.

@@ -90,7 +90,7 @@ class Owner:
         """arrivals: the events that this process stores in the shard while it serves it. earlier: time by which the owner's message has
         come earlier than usual."""
         self._earlier = earlier
-        # The message of shards that share it comes as early as the first of them needs.
+        # A message that several shards share comes as early as the first of them needs it.
         self._stays = earlier and REST_BEYOND + ANNOUNCE_TOGETHER + earlier
         self._session, self._attempts, self._permission = session, attempts, attempts.permission
         self._runner, self._flow, tell, self._leaving, self._busy, lines, self._wakes = process

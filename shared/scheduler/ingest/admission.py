@@ -48,8 +48,8 @@ _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
 TRACED_OF_BATCH = 20
 """Events of one batch whose deliveries are traced with the request. The spans of all its deliveries would cost more than anything else."""
 STORE_FOR = 90.0
-"""Seconds after its arrival in which a batch begins to store events. It is answered `CONFIRMED_WITHIN` later at the latest, so within the
-time of such calls."""
+"""Seconds after its arrival in which a batch begins to store events. It is answered at most `CONFIRMED_WITHIN` later, so within the time
+of such calls."""
 FEW = 16
 """Events that are stored at once, so that their batch takes no longer than one of them."""
 ENDED_UNDELIVERED = ("dead", "cancelled", "lapsed")

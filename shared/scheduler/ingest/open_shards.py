@@ -59,7 +59,7 @@ class Sink:
 
 
 CONFIRMED_WITHIN = 20.0
-"""Seconds after the time of a batch in which storage may still answer for what has begun."""
+"""Seconds after the end of a batch's time in which storage may still answer the writes that have begun."""
 
 
 class NotReached(Unavailable):

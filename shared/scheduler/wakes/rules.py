@@ -24,16 +24,16 @@ GAP: Final[Millis] = 22_000
 """Longest pause between two messages in that time. An instance that has done nothing for 30 s may be taken away; 22 s leave room for the
 whole seconds of a queue (1 s), a pause between two polls (2 s), and the 2 s of messages that shards share."""
 UNWATCHED: Final[Millis] = 2_000
-"""A pause between two messages of shards is shorter than `GAP` by this: no wake would notice that it is too long."""
+"""A pause between two messages of shards is filled if it is longer than `GAP` less this: no wake would notice that it is too long."""
 STAYS: Final[Millis] = 3_000
-"""Time for which an owner works at least after its message's time, because this comes `WAKE_EARLY`: a pause begins only then."""
+"""Least time for which an owner works after the time of its message, which comes `WAKE_EARLY`. A pause begins only then."""
 GAP_CLOSE: Final[Millis] = 12_000
-"""`GAP` once wakes have met cold processes although they came within it."""
+"""The pause in place of `GAP`, once wakes have met cold processes although they came within `GAP`."""
 GAP_NONE: Final[Millis] = 0
-"""`GAP` once wakes have met cold processes although they came within `GAP_CLOSE`: no pause is short enough to keep an instance. Then no
-wakes fill pauses. The messages of shards come `EARLIER`, in time to start an instance, and their owners wait."""
+"""Stands for no pause, once wakes have met cold processes although they came within `GAP_CLOSE`: no pause is short enough to keep an
+instance. Then no wakes fill pauses. The messages of shards come `EARLIER`, in time to start an instance, and their owners wait."""
 EARLIER: Final[Millis] = 25_000 - WAKE_EARLY
-"""Time by which messages then come earlier: 25 s in all are the controller's pause (10 s), a cold start (6 s, a fifth more at most), whole
+"""Time by which messages then come earlier. The 25 s cover the controller's pause (10 s), a cold start (6 s, a fifth more at most), whole
 seconds, and an owner's start."""
 TAKEN_LATE: Final[Millis] = 2_000
 """A message comes up to this much after its time: two polls of an idle queue are this far apart."""

@@ -40,7 +40,7 @@ class TwinMachine:
 
 
 class NodePlace(NamedTuple):
-    """The node that a program of a twin is on. seed: of the program's chance."""
+    """The node that a program of a twin is on. seed: of the program's random numbers."""
 
     fleet: str
     node: str

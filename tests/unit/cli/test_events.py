@@ -88,14 +88,17 @@ def test_own_terms_and_a_body_of_another_type_are_given_changed_and_taken_away(t
         assert failed.code == Exit.USAGE and "--content-type needs --payload" in failed.err
 
 
-def test_never_takes_the_end_that_the_tenant_gives_away(tocsin: Command) -> None:
-    tocsin.kit.client_with(LOCAL_ADMIN_KEY).call("PUT", f"tenants/{TENANT}", {"expires": "PT1H"})
+def test_expires_never_overrides_the_tenants_default(tocsin: Command) -> None:
+    admin = tocsin.kit.client_with(LOCAL_ADMIN_KEY)
+    admin.call("PUT", f"tenants/{TENANT}", {"expires": "PT1H"})
     for name, words in (("usual", ()), ("never", ("--expires", "never"))):
         tocsin.ok("events", "create", "--delay", "PT1H", "--id", name, *words)
     [usual] = tocsin.ok("events", "get", "usual", "--json").documents
     [never] = tocsin.ok("events", "get", "never", "--json").documents
     assert (usual["expires"], "expires" in never) == ("PT1H", False)
     tocsin.ok("events", "change", "usual", "--expires", "Never")
+    # The other tests of this module share the tenant.
+    admin.call("PUT", f"tenants/{TENANT}", {"expires": None})
     [usual] = tocsin.ok("events", "get", "usual", "--json").documents
     assert "expires" not in usual
     assert tocsin("events", "create", "--delay", "PT1H", "--expires", "nevermore").code == Exit.USAGE

@@ -215,13 +215,13 @@ def test_a_task_whose_body_was_not_printed_is_named() -> None:
     ("schedule", "every"),
     [("23:59:59", "PT86399S"), ("1.00:00:00", "PT86400S"), ("25:00:00:00", "PT2160000S"), ("24:00:00", None), ("00:90:00", None)],
 )
-def test_time_span_of_a_timer_is_read_as_net_reads_it_and_one_with_two_readings_is_named(schedule: str, every: str | None) -> None:
+def test_time_span_of_a_timer_is_read_as_dotnet_reads_it_and_an_ambiguous_one_is_refused(schedule: str, every: str | None) -> None:
     found = text("function-json", json.dumps({"name": "a", "bindings": [{"type": "timerTrigger", "schedule": schedule}]}))
     assert found.schedules.get("a", {}).get("every") == every and [note.lost for note in found.notes] == ([] if every else [True])
 
 
 @pytest.mark.parametrize("expression", ["5/15 * * * *", "0 0 * * MON/2", "0 10/2 * * *"])
-def test_step_after_a_single_value_is_named_because_crons_read_it_differently(expression: str) -> None:
+def test_step_after_a_single_value_is_refused_because_crons_read_it_differently(expression: str) -> None:
     found = text("crontab", f"{expression} /opt/a.sh\n")
     assert found.schedules == {} and "a step needs" in found.notes[0].what and found.notes[0].lost
 
@@ -251,7 +251,7 @@ def test_random_delay_of_a_crontab_is_a_jitter() -> None:
     assert any("RANDOM_DELAY=99999" in note.what for note in found.notes)
 
 
-def test_what_is_over_at_eventbridge_is_left_out_and_not_delivered_at_once() -> None:
+def test_schedules_of_eventbridge_that_have_ended_are_left_out() -> None:
     over = [
         {"Name": "ran", "ScheduleExpression": "at(2026-06-01T09:00:00)", "ScheduleExpressionTimezone": "Europe/Berlin"},
         {"Name": "ended", "ScheduleExpression": "rate(1 day)", "EndDate": "2026-06-01T07:00:00Z"},

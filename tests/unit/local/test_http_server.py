@@ -128,7 +128,7 @@ async def test_what_was_received_is_shown_as_json_that_no_browser_takes_for_some
         assert [later.headers.get(name) for name in names] == ["application/json; charset=utf-8", "nosniff", "no-store", None]
 
 
-async def test_body_that_is_no_text_is_shown_as_base64_with_its_type() -> None:
+async def test_body_that_is_not_utf_8_is_shown_as_base64_with_its_type() -> None:
     async with connected(ReceivedDeliveries()) as client:
         for sent, kind in ((b"\x89PNG\xff", "image/png"), ("<é/>".encode(), "text/xml")):
             await client.post("/receiver", content=sent, headers={"content-type": kind})

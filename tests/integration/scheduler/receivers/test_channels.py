@@ -118,7 +118,7 @@ async def test_queue_channel_puts_a_cloudevent_as_json(tenant: Tenant, queue: Qu
     assert message["tocsinlatems"] == event["late_ms"]
 
 
-async def test_queue_that_is_missing_is_no_channels_and_gets_its_event_once_it_is_there_again(tenant: Tenant, queue: QueueClient) -> None:
+async def test_missing_queue_is_refused_for_a_channel_and_an_event_waits_for_it(tenant: Tenant, queue: QueueClient) -> None:
     url, spec = f"tenants/{tenant.name}/channels/alarms", {"type": "queue", "queue": queue.queue_name}
     refused = await tenant.admin.call("PUT", url, spec)
     assert (refused.status, refused.json()["errors"][0]["pointer"]) == (422, "/queue")

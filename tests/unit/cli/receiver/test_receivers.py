@@ -164,7 +164,7 @@ def test_failure_by_chance_is_not_taken_for_a_wrong_signature() -> None:
     assert "fails" in check(receivers.FailsByChance(), checks=[Check.BYTES])["bytes"].means
 
 
-def test_checks_say_nothing_where_the_endpoint_limits_the_rate_and_nothing_is_red() -> None:
+def test_checks_are_unseen_and_none_is_bad_where_the_endpoint_limits_the_rate() -> None:
     lines = check(receivers.Throttles())
     assert results(lines) == {"rate": "look", **dict.fromkeys(("signature", "bytes", "rotation"), "unseen")}
     assert "429" in lines["rate"].found and "--rate" in lines["bytes"].do
@@ -176,12 +176,12 @@ def test_certain_fault_is_found_though_the_endpoint_limits_the_rate() -> None:
 
 
 @pytest.mark.parametrize("counted", [False, True])
-def test_waits_for_its_turn_are_no_time_of_the_receiver(counted: bool) -> None:
+def test_time_for_which_the_rate_delays_a_request_does_not_count_as_the_receivers(counted: bool) -> None:
     # A wait for the turn is longer than half of the time limit.
     plan = replace(PLAN, timeout=2.0, grace=8.0, rate=0.8)
     assert results(check(Good(), plan, counted=counted, checks=[])) == {}
 
 
-def test_connection_that_is_closed_while_it_waits_for_its_turn_is_no_failed_delivery() -> None:
+def test_connection_that_is_closed_while_the_rate_delays_a_request_is_no_failed_delivery() -> None:
     lines = check(receivers.ShortKeepAlive(), replace(PLAN, rate=0.8), checks=[])
     assert results(lines) == {"connections": "look"} and "closed within" in lines["connections"].found

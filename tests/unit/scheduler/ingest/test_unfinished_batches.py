@@ -132,7 +132,7 @@ async def test_events_that_silent_storage_may_have_stored_are_unknown(
     assert stored(world) == set(found["stored"])
 
 
-async def test_work_that_goes_on_is_left_some_time_after_its_end() -> None:
+async def test_wait_for_unfinished_work_ends_some_time_after_the_deadline() -> None:
     clock, silent = SettableClock(START), asyncio.get_running_loop().create_future()
     assert not await open_shards.ended_in_time(silent, clock, clock.monotonic() - open_shards.CONFIRMED_WITHIN + 0.01)
     silent.set_result(None)
@@ -140,7 +140,7 @@ async def test_work_that_goes_on_is_left_some_time_after_its_end() -> None:
     assert await open_shards.ended_in_time(silent, clock, math.inf)
 
 
-async def test_fast_events_that_the_queue_does_not_take_in_time_are_told_apart(
+async def test_fast_events_that_the_queue_does_not_take_in_time_are_answered_as_unfinished(
     slow: tuple[World, SlowTables], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, _ = slow
