@@ -262,6 +262,7 @@ async def message_that_is_not_base64_is_poison(target: Target) -> str:
     """The app never sees it; its copy lives for seven days."""
     text = f"!{time.time_ns()}"
     async with target.queue(QUEUE_INGEST) as queue, target.queue(f"{QUEUE_INGEST}-poison") as poison:
+        before = await _count(poison)
         await queue.send_message(text)
 
         async def copied() -> Any:
@@ -271,9 +272,8 @@ async def message_that_is_not_base64_is_poison(target: Target) -> str:
         async def moved() -> bool:
             return await _count(poison) > before
 
-        before = await _count(poison)
         copy = None
-        for _ in range(20):
+        for _ in range(120):
             if (copy := await copied()) is not None or await moved():
                 break
             await asyncio.sleep(0.5)
