@@ -195,7 +195,7 @@ NO_TICKETS: Mapping[str, Any] = {}
 
 
 class TurnQuestion(NamedTuple):
-    """What an asker ends and asks for in a line. It has no other turns than `held` and the granted ones then.
+    """The turns that an asker ends and asks for in a line. It has no other turns than `held` and the granted ones then.
 
     wanted: its events that are due and not claimed. held: events with a turn that has not ended. ended: tickets whose events have ended an
     attempt, as stored; with the place of an event that stays in the line.

@@ -9,7 +9,7 @@ from typing import Any, Final
 import typer
 
 NEVER: Final = "never"
-"""What people type for an event without an end."""
+"""The words that people type for an event without an end."""
 _SHORT: Final = re.compile(
     r"(?:(?P<W>\d{1,6})w)?(?:(?P<D>\d{1,7})d)?(?:(?P<H>\d{1,8})h)?(?:(?P<M>\d{1,9})m(?:in)?)?(?:(?P<S>\d{1,11}(?:\.\d{1,3})?)s)?", re.ASCII
 )

@@ -122,7 +122,7 @@ class Collector(NamedTuple):
 
 
 class SentLines(NamedTuple):
-    """What is sent of a line beside its text. about: its fields. secrets: texts that are hidden in it."""
+    """The part of a line that is sent beside its text. about: its fields. secrets: texts that are hidden in it."""
 
     about: Mapping[str, str]
     secrets: Sequence[str] = ()

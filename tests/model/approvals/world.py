@@ -76,8 +76,10 @@ class Play:
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What the app had stored when it decided an answer. approved: another agent of the fleet had approved the event. held: a person of the
-    other fleet held it."""
+    """The state that the app had stored when it decided an answer.
+
+    approved: another agent of the fleet had approved the event. held: a person of the other fleet held it.
+    """
 
     approved: bool = False
     held: bool = False
