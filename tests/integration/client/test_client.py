@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from azure.data.tables import TableClient
@@ -144,8 +145,9 @@ async def test_fast_events_are_queued_and_found_at_once(client: tocsin.Client) -
 
 
 def test_schedules_and_load(client: tocsin.Client) -> None:
-    made = client.schedules.put("daily", {"n": 1}, cron="0 9 * * *", timezone="Europe/Berlin", jitter=timedelta(minutes=1))
-    assert (made.cron, made.jitter, made.paused) == ("0 9 * * *", timedelta(minutes=1), False)
+    cron = f"0 {(datetime.now(ZoneInfo('Europe/Berlin')) + 12 * HOUR).hour} * * *"  # no occurrence within the hour whose load is asked for
+    made = client.schedules.put("daily", {"n": 1}, cron=cron, timezone="Europe/Berlin", jitter=timedelta(minutes=1))
+    assert (made.cron, made.jitter, made.paused) == (cron, timedelta(minutes=1), False)
     assert len(client.schedules.preview("daily", 3)) == 3 and client.schedules.pause("daily").paused
     assert [each.id for each in client.schedules.list()] == ["daily"]
     client.schedules.delete("daily")
