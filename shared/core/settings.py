@@ -84,6 +84,10 @@ class Settings(_CheckedSettings):
     # Arguments that are not for this class are for those of parts.
     model_config = SettingsConfigDict(extra="allow")
 
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        """Leave out the arguments for parts: only their own classes know which of them are secrets."""
+        return [(name, value) for name, value in super().__repr_args__() if name in type(self).model_fields]
+
     storage: SecretStr | None = Field(None, validation_alias=CONNECTION, description="Connection string of the storage account.")
     table_uri: str | None = Field(None, validation_alias=f"{CONNECTION}__tableServiceUri", description="Table endpoint (identity).")
     queue_uri: str | None = Field(None, validation_alias=f"{CONNECTION}__queueServiceUri", description="Queue endpoint (identity).")

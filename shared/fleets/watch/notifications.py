@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
-import orjson
-
 from ...core.clock import to_text
-from ...core.errors import Problem
+from ...leases.fleet_notices import channel_for, name_in_id, send_notice
 from ...scheduler.ingest.internal_events import EventPublisher
-from .alarms import ALARMS, Alarm, Kind, alarm_text
-
-log = logging.getLogger(__name__)
-
-
-def channel_for(definition: str, kind: Kind) -> str | None:
-    """Return the channel for alarms of this kind; None if the fleet wants none. definition: `Fleet.rest`, JSON."""
-    notify = orjson.loads(definition).get("notify") or {}
-    channel = notify.get("channel")
-    return str(channel) if channel and ALARMS[kind].notification in notify.get("kinds", ()) else None
+from .alarms import ALARMS, Alarm, alarm_text
 
 
 def alarm_event(key: str, alarm: Alarm, channel: str) -> dict[str, Any]:
@@ -39,22 +27,14 @@ def alarm_event(key: str, alarm: Alarm, channel: str) -> dict[str, Any]:
         "subjects": list(alarm.subjects),
         "text": f"{fleet}: {alarm_text(fleet, alarm)}",
     }
-    # A fleet's name may contain '.', which an id may not. No name contains '~'.
-    name = fleet.replace(".", "~")
     due = to_text(alarm.cleared or alarm.since)
-    return {"id": f"lease:{name}:{alarm.kind}:{alarm.since}:{state}", "due": due, "channel": channel, "payload": payload}
+    return {"id": f"lease:{name_in_id(fleet)}:{alarm.kind}:{alarm.since}:{state}", "due": due, "channel": channel, "payload": payload}
 
 
 async def publish_alarm(publisher: EventPublisher, key: str, definition: str, alarm: Alarm) -> bool:
     """Send an alarm to the fleet's channel, if it has one. Return False to try again later. Raises `StorageError`."""
-    channel = channel_for(definition, alarm.kind)
+    channel = channel_for(definition, ALARMS[alarm.kind].notification)
     if channel is None:
         return True
-    try:
-        await publisher(key.partition(":")[0], alarm_event(key, alarm, channel))
-    except Problem as refused:
-        if refused.status in (429, 503):
-            return False
-        extra = {"action": "lease_notify_refused", "fleet": key, "alarm": alarm.kind}
-        log.warning("The channel %s of fleet %s refuses its alarms: %s", channel, key, refused.detail, extra=extra)
-    return True
+    about = {"action": "lease_notify_refused", "fleet": key, "alarm": alarm.kind}
+    return await send_notice(publisher, key, alarm_event(key, alarm, channel), about)

@@ -8,10 +8,8 @@ import re
 from hashlib import sha256
 from typing import Any, Final
 
-import orjson
-
 from ...core.clock import Millis, to_text
-from ...core.errors import Problem
+from ...leases.fleet_notices import name_in_id, send_notice
 from ...scheduler.ingest.internal_events import EventPublisher
 from ..rows import AlarmsRow, EventRow
 from ..rule_settings import MaintenanceSettings
@@ -41,12 +39,6 @@ SENTENCES: Final = {
     "monitors-together": "both monitors are in one fault domain",
     "domains-down": "more fault domains are down at once than the quorum allows",
 }
-
-
-def channel_of(rest: str) -> str | None:
-    """Return the channel for a fleet's notices, from its stored definition; None for no channel."""
-    notify = orjson.loads(rest).get("notify") or {}
-    return str(notify["channel"]) if notify.get("channel") and KIND in notify.get("kinds", ()) else None
 
 
 def of_event(key: str, event: EventRow, what: str, channel: str, now: Millis) -> dict[str, Any]:
@@ -107,30 +99,18 @@ def _notice(key: str, about: str, what: str, channel: str, now: Millis, more: di
     }
     if alarm is not None:
         payload |= {"alarm": what[1:], "state": "raised" if what[0] == "+" else "cleared", "text": f"{fleet}: {SENTENCES[alarm]}"}
-    name = fleet.replace(".", "~")
     marks = {"+": "raised~", "-": "cleared~"}
     mark = marks.get(what[0], "") + what.lstrip("+-")
-    ident = re.sub(r"[^A-Za-z0-9:~_-]", "~", f"maintenance:{name}:{about}:{mark}")
+    ident = re.sub(r"[^A-Za-z0-9:~_-]", "~", f"maintenance:{name_in_id(fleet)}:{about}:{mark}")
     if len(ident) > _LONGEST:
         ident = f"{ident[: _LONGEST - 33]}~{sha256(ident.encode()).hexdigest()[:32]}"
     return {"id": ident, "due": to_text(now), "channel": channel, "payload": payload}
 
 
 async def publish(publisher: EventPublisher, key: str, notice: dict[str, Any]) -> bool:
-    """Publish a notice to the tenant's channel. Returns false if it must be repeated later. Raises `StorageError`."""
-    try:
-        await publisher(key.partition(":")[0], notice)
-    except Problem as refused:
-        if refused.status in (429, 503):
-            return False
-        if refused.code == "id-conflict":
-            # It was published before, but that was not recorded.
-            return True
-        extra = {"action": "maintenance_notify_refused", "fleet": key}
-        if event_id := notice["payload"].get("event_id"):
-            extra["event_id"] = event_id
-        log.warning("The notice about maintenance of %s is refused: %s", key, refused.detail, extra=extra)
-    return True
+    """Publish a notice to the tenant's channel. Return False to try again later. Raises `StorageError`."""
+    named = {"event_id": event_id} if (event_id := notice["payload"].get("event_id")) else {}
+    return await send_notice(publisher, key, notice, {"action": "maintenance_notify_refused", "fleet": key, **named})
 
 
 def log_of(key: str, kept: EventRow | AlarmsRow, what: str) -> None:

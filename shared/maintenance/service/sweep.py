@@ -13,6 +13,7 @@ from ...engine.conflicts import CONFLICT, WriteConflict, try_repeatedly
 from ...engine.fleet_cursor import FleetCursor, VisitFleet
 from ...engine.postponement import RUNS_A_SWEEP, SCAN_PERIOD, Postponement
 from ...engine.row_pace import RowPace
+from ...leases.fleet_notices import channel_for
 from ...leases.rows import FLEET, Fleet, parse_fleet
 from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS, MAINTENANCE
@@ -190,7 +191,7 @@ class MaintenanceSweep:
 
     async def _publish(self, key: str, fleet: Fleet, settings: MaintenanceSettings, stored: StoredEvents) -> int:
         """Publish the notices that are due; a failed one is repeated next time. stored: the rows as they were just read and written."""
-        channel = notifications.channel_of(fleet.rest)
+        channel = channel_for(fleet.rest, notifications.KIND)
         published: dict[str, list[str]] = {}
         for rk, kept in _publishable(stored.view).items():
             done = [

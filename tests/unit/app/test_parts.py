@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from shared.app.application import Application
 from shared.app.given_functions import GivenFunctions
@@ -206,3 +206,8 @@ def test_settings_from_arguments_ignore_the_environment_for_parts_too(monkeypatc
     monkeypatch.setenv("TOCSIN_TALLY_STEP", "5")
     storage: Any = "UseDevelopmentStorage=true"
     assert (Settings(storage=storage).of(TallySettings).tally_step, GivenSettings(storage=storage).of(TallySettings).tally_step) == (5, 1)
+
+
+def test_settings_that_are_shown_leave_out_what_is_given_to_parts() -> None:
+    given = Settings(storage=SecretStr("UseDevelopmentStorage=true"), tally_key="hunter2")
+    assert "hunter2" not in repr(given) and "hunter2" not in str(given) and "body_limit" in repr(given)

@@ -9,7 +9,7 @@ import pytest
 
 from shared.fleets.watch import rules
 from shared.fleets.watch.alarms import Alarm
-from shared.fleets.watch.notifications import alarm_event, channel_for
+from shared.fleets.watch.notifications import alarm_event
 from shared.fleets.watch.orders import WatchedOrder
 from shared.fleets.watch.rules import Findings, WatchState
 from shared.fleets.watch.state import parse_watch_state, watch_state_props
@@ -323,17 +323,3 @@ def test_events_of_alarms_have_ids_of_their_own_that_follow_from_the_alarm() -> 
         "subjects": ["5"],
     }
     assert alarm_event("demo:my.fleet", Alarm("unserved", NOW, ("5",), 1, NOW + 1), "ops")["id"].endswith(":cleared")
-
-
-@pytest.mark.parametrize(
-    ("rest", "kind", "channel"),
-    [
-        ("{}", "unserved", None),
-        ('{"notify": null}', "unserved", None),
-        ('{"notify": {"channel": "ops", "kinds": ["stale"]}}', "unserved", "ops"),
-        ('{"notify": {"channel": "ops", "kinds": ["stale"]}}', "servers", None),
-        ('{"notify": {"channel": "ops", "kinds": ["dead"]}}', "servers", "ops"),
-    ],
-)
-def test_alarms_go_where_the_fleet_wants_them(rest: str, kind: Any, channel: str | None) -> None:
-    assert channel_for(rest, kind) == channel
