@@ -242,10 +242,12 @@ class KubernetesApi:
             match known[0][1:]:
                 case "nodes", verb:
                     return *self._node(verb, known[1], body), 0
-                case "pods", _:
+                case "pods", "list":
                     [selector] = query["fieldSelector"]
                     node = selector.removeprefix("spec.nodeName=")
                     return 200, {"kind": "PodList", "items": [pod.shown() for pod in self.pods if pod.node == node]}, 0
+                case "pods", "delete":
+                    return self._delete(known[1], body)
                 case _:
                     return self._evict(known[1], body)
 
@@ -266,12 +268,10 @@ class KubernetesApi:
         if answers := self.refusals.get(short):
             refusal = answers[0] if len(answers) == 1 and short in self.stubborn else answers.pop(0)
             return refusal.status, _status(refusal.code or refusal.status, refusal.message)[1], refusal.retry_after
-        pod = next((each for each in self.pods if (each.namespace, each.name) == (namespace, short)), None)
-        if pod is None:
-            return *_status(404, f'pods "{short}" not found'), 0
         options = body.get("deleteOptions") or {}
-        if (options.get("preconditions") or {}).get("uid", pod.uid) != pod.uid:
-            return *_status(409, "the UID in the precondition does not match"), 0
+        pod = self._find(name, options)
+        if not isinstance(pod, Pod):
+            return *pod, 0
         if pod.deletion is None and pod.phase == "Running" and pod.app in self.minimum:
             healthy, needed = self._healthy(pod.app), self.minimum[pod.app]
             if healthy <= needed:
@@ -283,6 +283,23 @@ class KubernetesApi:
         if pod.app in self.minimum:
             self.lowest[pod.app] = min(self.lowest.get(pod.app, 1_000), self._healthy(pod.app))
         return 201, {"kind": "Status", "status": "Success"}, 0
+
+
+    def _delete(self, name: str, options: dict[str, Any]) -> tuple[int, dict[str, Any], int]:
+        pod = self._find(name, options)
+        if not isinstance(pod, Pod):
+            return *pod, 0
+        pod.end(options.get("gracePeriodSeconds"), self._clock())
+        return 200, pod.shown(), 0
+
+    def _find(self, name: str, options: dict[str, Any]) -> Pod | tuple[int, dict[str, Any]]:
+        """Return the pod that is to be deleted, or the refusal."""
+        pod = next((each for each in self.pods if f"{each.namespace}/{each.name}" == name), None)
+        if pod is None:
+            return _status(404, f'pods "{name}" not found')
+        if (options.get("preconditions") or {}).get("uid", pod.uid) != pod.uid:
+            return _status(409, "the UID in the precondition does not match")
+        return pod
 
 
 def _right(method: str, path: str) -> tuple[Right, str] | None:

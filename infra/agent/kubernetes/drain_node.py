@@ -7,8 +7,11 @@
     start       before the agent starts: uncordons the node if the agent's folder was lost while the node was cordoned
 
 The node's annotation `tocsin/cordoned-for` says that an agent cordoned it, and for which event. A node that somebody else cordoned stays
-cordoned. Each hook may be run twice, and ended anywhere. No pod is deleted: only the Eviction API is asked, which obeys
-PodDisruptionBudgets. Pods of DaemonSets, static pods and pods that have ended stay.
+cordoned. Each hook may be run twice, and ended anywhere. Pods of DaemonSets, static pods and pods that have ended stay.
+
+Pods leave by the Eviction API, which obeys PodDisruptionBudgets; none is deleted. With `prepare --delete-refused`, pods that it still
+refuses seconds before a Preempt or a Terminate are deleted, so that they can end properly before their machine is lost. Each keeps a
+grace period of at least a second. The role needs the verb delete on pods for that.
 
 It needs only Python, and calls the API server as the pod's service account. The agent passes the event in TOCSIN_... variables.
 
@@ -28,6 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -51,6 +55,8 @@ ANSWER: Final = 5.0
 """Time limit of one call."""
 PAUSE: Final = 1.0
 """Shortest pause before a call is repeated, and between two looks at the node's pods."""
+LAST: Final = 10.0
+"""Time before the end of `prepare --delete-refused` in which it deletes the pods whose eviction is refused."""
 SETTLED: Final = 2.0
 """Time in which pods still come to a cordoned node, because the scheduler has not noticed it. Pods that come later tolerate the cordon:
 they would come again for ever, and stay."""
@@ -72,7 +78,7 @@ class Answer:
 
     @property
     def refusal(self) -> str:
-        """Why the server refused; '' if it did not. A refusal can come with status 201, as a Status of its own."""
+        """The reason for which the server refused; '' if it did not. A refusal can come with status 201, as a Status of its own."""
         if self.status < 300 and self.body.get("status") != "Failure":
             return ""
         causes = (self.body.get("details") or {}).get("causes") or [{}]
@@ -141,7 +147,8 @@ class ApiServer:
             if why != said:
                 print(f"the API server is asked again: {method} {path}: {why}", flush=True)
                 said = why
-            time.sleep(max(0.0, min(pause, self.left())))
+            # However long a pause the server asks for, it is asked again before the end.
+            time.sleep(max(0.0, min(pause, max(PAUSE, self.left() / 3), self.left())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +166,12 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
 
-def prepare() -> None:
+def prepare(*, delete_refused: bool = False) -> None:
     """Cordon the node and evict its pods."""
     api = _api_server(before_impact=True)
     if not _cordon(api):
-        print("the node does not exist: only its pods are looked after")
-    _drain(api)
+        print("the node does not exist: only its pods are evicted")
+    _drain(api, delete_refused=delete_refused and os.environ.get("TOCSIN_TYPE") in ("Preempt", "Terminate"))
     print("no pod is left that must leave")
 
 
@@ -306,7 +313,7 @@ def _pod(found: Mapping[str, Any]) -> Pod:
     return Pod(metadata["namespace"], metadata["name"], metadata["uid"], 30 if grace is None else grace, gone_by)
 
 
-def _drain(api: ApiServer) -> None:
+def _drain(api: ApiServer, *, delete_refused: bool) -> None:
     """Evict the node's pods, and wait until they are gone. Raises `Failed` if some are left in the end."""
     leaving: set[str] = set()
     settled_at = 0.0
@@ -322,7 +329,9 @@ def _drain(api: ApiServer) -> None:
         left = [pod for uid, pod in present.items() if uid in leaving]
         if not left and (now >= settled_at or api.left() <= 0):
             return
-        for pod, refusal, pause in _evict(api, [pod for pod in left if _is_due(api, pod, next_at.get(pod.uid, 0.0), asked)]):
+        by_force = delete_refused and api.left() <= LAST
+        due = [pod for pod in left if _is_due(api, pod, 0.0 if by_force else next_at.get(pod.uid, 0.0), asked)]
+        for pod, refusal, pause in _evict(api, due, by_force=by_force):
             if refusals.get(pod.uid) != refusal:
                 print(f"{pod}: {refusal or 'leaves'}", flush=True)
             refusals[pod.uid] = refusal
@@ -347,25 +356,32 @@ def _may_cut() -> bool:
     return os.environ.get("TOCSIN_TYPE") != "Freeze"
 
 
-def _evict(api: ApiServer, pods: Sequence[Pod]) -> list[tuple[Pod, str, float]]:
-    """Ask once for the eviction of each pod. Returns each with its refusal, '' for none, and the pause that the server asks for."""
+def _evict(api: ApiServer, pods: Sequence[Pod], *, by_force: bool = False) -> list[tuple[Pod, str, float]]:
+    """Ask once for the eviction of each pod. Returns each with its refusal, '' for none, and the pause that the server asks for.
+
+    by_force: delete the pod if its eviction is refused.
+    """
     # At the same time, because a webhook of the cluster can delay each by many seconds.
     with ThreadPoolExecutor(EVICTIONS) as pool:
-        return list(pool.map(lambda pod: (pod, *_evict_one(api, pod)), pods))
+        return list(pool.map(lambda pod: (pod, *_evict_one(api, pod, by_force)), pods))
 
 
-def _evict_one(api: ApiServer, pod: Pod) -> tuple[str, float]:
+def _evict_one(api: ApiServer, pod: Pod, by_force: bool) -> tuple[str, float]:
     if api.left() <= 0:
         return "no time was left to ask", 0.0
     # By its uid: a pod of the same name may be on another node by now.
     options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
-    if _may_cut() and pod.grace > api.left():
+    fits = int(api.left() - PAUSE)
+    if _may_cut() and pod.grace > fits:
         # Not 0, which would remove the pod while its processes still run.
-        options["gracePeriodSeconds"] = max(1, int(api.left()))
+        options["gracePeriodSeconds"] = max(1, fits)
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod.name, "namespace": pod.namespace}}
-    body = {**eviction, "deleteOptions": options}
+    path = f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}"
     try:
-        answer = api.ask("POST", f"/api/v1/namespaces/{quote(pod.namespace)}/pods/{quote(pod.name)}/eviction", body)
+        answer = api.ask("POST", f"{path}/eviction", {**eviction, "deleteOptions": options})
+        if by_force and answer.refusal and answer.status not in (404, 409):
+            print(f"{pod}: {answer.refusal}; it is deleted", flush=True)
+            answer = api.ask("DELETE", path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})
     except (OSError, http.client.HTTPException) as error:
         return f"no answer: {str(error) or type(error).__name__}", 0.0
     # Gone, or replaced by another pod of its name.
@@ -400,6 +416,7 @@ def _parse(text: bytes) -> dict[str, Any]:
 
 HOOKS: Final[Mapping[str, Callable[[], None]]] = {
     "prepare": prepare,
+    "prepare --delete-refused": partial(prepare, delete_refused=True),
     "emergency": emergency,
     "restore": restore,
     "verify": verify,
@@ -409,11 +426,12 @@ HOOKS: Final[Mapping[str, Callable[[], None]]] = {
 
 def main(arguments: Sequence[str]) -> int:
     """Run a hook and return its exit code: 1 if it failed, 2 if there is no such hook."""
-    if len(arguments) != 1 or arguments[0] not in HOOKS:
+    hook = HOOKS.get(" ".join(arguments))
+    if hook is None:
         print(f"give one of these: {', '.join(HOOKS)}", file=sys.stderr)
         return 2
     try:
-        HOOKS[arguments[0]]()
+        hook()
     except Failed as error:
         print(f"{arguments[0]}: {error}", file=sys.stderr, flush=True)
         return 1

@@ -221,7 +221,7 @@ def test_grace_period_that_does_not_fit_is_cut_and_one_that_fits_is_not(
     api.add("long", grace=600, lingers=600)
     api.add("short", grace=20)
     assert hook("prepare") == 0
-    assert api.evictions("long")[0]["deleteOptions"]["gracePeriodSeconds"] == 28
+    assert api.evictions("long")[0]["deleteOptions"]["gracePeriodSeconds"] == 27
     assert "gracePeriodSeconds" not in api.evictions("short")[0]["deleteOptions"]
     assert clock.passed < 30
 
@@ -248,6 +248,35 @@ def test_pod_that_another_drain_asked_to_leave_too_slowly_is_asked_to_hurry_once
     api.add("soon", grace=20, lingers=10).end(None, clock.time())
     assert hook("prepare") == 0
     assert [body["metadata"]["name"] for body in api.evictions()] == ["long"]
+
+
+# -- the option that deletes
+
+
+@pytest.mark.parametrize("kind", ["Preempt", "Terminate", "Redeploy", "Reboot", "Freeze"])
+def test_pod_that_is_refused_is_deleted_in_the_last_seconds_if_the_option_says_so_and_the_machine_is_lost(
+    api: KubernetesApi, clock: Clock, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    impact_in(30, clock, monkeypatch, kind)
+    api.rights.add(("", "pods", "delete"))
+    api.minimum["db"] = 1
+    pod = api.add("db-0", app="db", grace=600)
+    code, is_lost = drain_node.main(["prepare", "--delete-refused"]), kind in ("Preempt", "Terminate")
+    assert (code == 0) == is_lost == (pod.deletion is not None)
+    deletions = [call.body for call in api.calls if call.right[2] == "delete"]
+    assert [body["gracePeriodSeconds"] for body in deletions] == ([9] if is_lost else [])
+    assert all(body["preconditions"] == {"uid": pod.uid} for body in deletions)
+    assert not is_lost or 18 <= clock.passed <= 28
+
+
+def test_option_that_deletes_needs_a_right_that_the_role_does_not_give(
+    api: KubernetesApi, clock: Clock, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    impact_in(30, clock, monkeypatch, "Preempt")
+    api.minimum["db"] = 1
+    api.add("db-0", app="db")
+    assert drain_node.main(["prepare", "--delete-refused"]) == 1
+    assert "cannot delete pods" in capfd.readouterr().err and api.on_node() == ["db-0"]
 
 
 # -- what is gone, and what changes meanwhile

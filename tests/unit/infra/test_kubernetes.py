@@ -49,8 +49,9 @@ def test_settings_are_whole_and_leave_no_doubt_but_that_this_machine_is_no_pod(c
 
 def test_each_hook_of_the_settings_is_one_of_the_programs(config: Config) -> None:
     assert {kind: hook.command for kind, hook in config.hooks.items()} == {
-        kind: ("/usr/local/bin/python3", PROGRAM, kind) for kind in drain_node.HOOKS if kind != "start"
+        kind: ("/usr/local/bin/python3", PROGRAM, kind) for kind in ("prepare", "emergency", "restore", "verify")
     }
+    assert {"start", *config.hooks} <= set(drain_node.HOOKS)
     assert START["command"] == ["/usr/local/bin/python3", PROGRAM, "start"]
     assert f"COPY --chmod=755 infra/agent/kubernetes/drain_node.py {PROGRAM}\n" in IMAGE
 
