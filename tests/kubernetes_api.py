@@ -284,7 +284,6 @@ class KubernetesApi:
             self.lowest[pod.app] = min(self.lowest.get(pod.app, 1_000), self._healthy(pod.app))
         return 201, {"kind": "Status", "status": "Success"}, 0
 
-
     def _delete(self, name: str, options: dict[str, Any]) -> tuple[int, dict[str, Any], int]:
         pod = self._find(name, options)
         if not isinstance(pod, Pod):

@@ -62,6 +62,7 @@ SETTLED: Final = 2.0
 they would come again for ever, and stay."""
 EVICTIONS: Final = 8
 """Evictions that are asked for at the same time."""
+NO_TIME: Final = "no time was left to ask"
 
 
 class Failed(Exception):
@@ -332,6 +333,8 @@ def _drain(api: ApiServer, *, delete_refused: bool) -> None:
         by_force = delete_refused and api.left() <= LAST
         due = [pod for pod in left if _is_due(api, pod, 0.0 if by_force else next_at.get(pod.uid, 0.0), asked)]
         for pod, refusal, pause in _evict(api, due, by_force=by_force):
+            if refusal == NO_TIME and pod.uid in refusals:
+                continue
             if refusals.get(pod.uid) != refusal:
                 print(f"{pod}: {refusal or 'leaves'}", flush=True)
             refusals[pod.uid] = refusal
@@ -368,7 +371,7 @@ def _evict(api: ApiServer, pods: Sequence[Pod], *, by_force: bool = False) -> li
 
 def _evict_one(api: ApiServer, pod: Pod, by_force: bool) -> tuple[str, float]:
     if api.left() <= 0:
-        return "no time was left to ask", 0.0
+        return NO_TIME, 0.0
     # By its uid: a pod of the same name may be on another node by now.
     options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
     fits = int(api.left() - PAUSE)
