@@ -37,6 +37,7 @@ OPERATOR = {
     "region is down failover": "how-to/move-region",
     "messages in the poison queue": "how-to/operations",
     "stop deliveries to a broken endpoint": "how-to/pause-a-channel",
+    "drain a Kubernetes node": "how-to/kubernetes",
 }
 LEAD = {
     "compare with QStash": "how-to/choose",
@@ -89,6 +90,9 @@ WORDS_OF_OTHERS = {
     "SQLite": "how-to/run-it-here",
     "connection refused": "how-to/while-your-endpoint-is-down",
     "DNS": "how-to/while-your-endpoint-is-down",
+    "AKS": "how-to/kubernetes",
+    "PodDisruptionBudget": "how-to/kubernetes",
+    "node termination handler": "how-to/kubernetes",
 }
 """Words of other products, and of readers who know them, that the pages themselves may not use."""
 

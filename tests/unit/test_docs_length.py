@@ -25,6 +25,7 @@ NEW = frozenset(
         "docs/how-to/check-a-receiver.md",
         "docs/how-to/days-of-the-month.md",
         "docs/how-to/index.md",
+        "docs/how-to/kubernetes.md",
         "docs/how-to/migrate-from-durable-timers.md",
         "docs/how-to/migrate-from-hangfire.md",
         "docs/how-to/migrate-from-logic-apps.md",
