@@ -2,7 +2,9 @@
 
     report      defines a figure, and writes the table as text, JSON and Markdown
     events/     the figures of events: ingest, firing, lateness, transactions, processor time; the same herd with BullMQ and Redis
+    growth/     what grows with the number of open events, tenants, schedules and channels
     leases/     the figures of leases, on virtual time and on Azurite
+    scale/      loads for 1 to 64 instances on a model of Flex Consumption
     tools/      the environment: machine, storage, the app in this process or in a devhost, senders, receivers, a throttling proxy
 
 Not part of the table: `bodies`, `lists`, `restarts` and `storage_raw`, which are programs of their own.

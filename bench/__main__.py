@@ -46,7 +46,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="some benchmarks only (default: all)")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="the same")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and events: a few minutes, rougher figures")
-    scale = "events of `cluster` (1,000,000; with --quick a tenth), and of each instance of `cluster-scale` (60,000)"
+    scale = (
+        "events of `cluster` (1,000,000; with --quick a tenth), and of each instance of `cluster-throughput` (60,000); "
+        "a further number of open events of `growth`"
+    )
     parser.add_argument("--scale", type=int, metavar="EVENTS", help=scale)
     add_option(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, details included")

@@ -30,8 +30,10 @@ from .events import (
 )
 from .fleets import figures as fleets
 from .fleets import real as real_fleet
+from .growth import figures as growth
 from .leases import azurite, balance, throttled, virtual_time
 from .report import Figure
+from .scale import figures as scale
 from .tools.stage import Run
 from .whatif import figures as whatif
 
@@ -81,6 +83,8 @@ BENCHES: Final[dict[str, Bench]] = {
     "list-dead": Bench("empty lists of dead events, with 500,000 open events", totals.dead),
     "stats-open": Bench("/stats, /load over a day and /metrics, with 500,000 open events", totals.totals),
     "stats-shards": Bench("/stats, /load and /metrics, with 20,000 unfinished shards of 25 events each", totals.shards),
+    # More of everything
+    "growth": Bench("what grows with open events, tenants, schedules and channels; fifteen minutes", growth.measure, 10_800.0),
     # Virtual time, and the service's own CPU
     "keys": Bench("deliveries a second of an ordering key, and small keys beside a large one, on virtual time", keys.measure),
     "quiet": Bench("billed time of lone events, on virtual time", quiet.measure),
@@ -93,7 +97,8 @@ BENCHES: Final[dict[str, Bench]] = {
     "real-outage": Bench("fresh events while thousands of overdue ones drain: devhost and Azurite", real_outage.measure, 900.0),
     # Several instances, on virtual time
     "cluster": Bench("a million events on four instances, in and out within a minute each", cluster.seed, 3_600.0),
-    "cluster-scale": Bench("throughput of 1, 2, 4, 8 and 16 instances", cluster.scale, 3_600.0),
+    "cluster-throughput": Bench("throughput of 1, 2, 4, 8 and 16 instances that are always there", cluster.scale, 3_600.0),
+    "cluster-scale": Bench("loads for 1 to 64 instances of Flex Consumption: lateness, limits, costs", scale.measure, 3_600.0),
     "cluster-pair": Bench("two devhosts on one storage, beside one, and beside the model of both", pair.measure, 900.0),
     # Fleets: on virtual time, and a small part for real
     "fleets-300": Bench("300 fleets of 150 nodes around a maintenance wave; some fifteen minutes", fleets.measure, 3_600.0),

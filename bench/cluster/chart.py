@@ -1,4 +1,7 @@
-"""Draws throughput against instances: `python -m bench cluster-scale --json | python -m bench.cluster.chart > docs/img/cluster.svg`."""
+"""Draws throughput against instances.
+
+python -m bench cluster-throughput --json | python -m bench.cluster.chart > docs/img/cluster.svg
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ STEPS: Final = (1, 2, 5)
 
 
 def draw(runs: Sequence[dict[str, Any]]) -> str:
-    """Return an SVG document. runs: the details of the rows of `cluster-scale`, one for each number of instances."""
+    """Return an SVG document. runs: the details of the rows of `cluster-throughput`, one for each number of instances."""
     most_x = max(run["instances"] for run in runs)
     most_y = _round_up(max(run[name] for run in runs for name in SERIES))
     inner_x, inner_y = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -61,7 +64,7 @@ def _round_up(value: float) -> float:
 
 def main() -> None:
     figures = json.load(sys.stdin)["figures"]
-    sys.stdout.write(draw([row["details"] for row in figures if row["bench"] == "cluster-scale"]))
+    sys.stdout.write(draw([row["details"] for row in figures if row["bench"] == "cluster-throughput"]))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ..core.clock import Millis
 from ..engine.queries import load_rows
 from ..ops.export.service import MetricsPublisher
 from ..scheduler.service import Scheduler
+from ..scheduler.timings import RETENTION_GOES_ON_FOR
 from ..storage.names import BULK_JOBS, TENANTS
 from ..storage.ports import RowQuery, Tables
 from ..tenants.rows import PK_TENANTS
@@ -28,14 +30,26 @@ class Retention:
 
     def __init__(self, tables: Tables, directory: TenantDirectory, scheduler: Scheduler, totals: Totals) -> None:
         self._tables, self._directory, self._scheduler, self._totals = tables, directory, scheduler, totals
+        self._left = False
+        """True if the last run has left finished events, because its time was over."""
 
     async def events(self, now: Millis) -> Counter[str]:
         """Remove finished events, and tenants of which nothing is left; the counts include `tenants`."""
+        self._left = False
         tenants = await self._tenants()
         counts = await self._scheduler.sweeps.retain(tenants, now)
+        self._left = bool(counts["cut"])
         await self._totals.forget(tenants)
         if forgotten := await self._directory.tidy():
             counts["tenants"] = forgotten
+        return counts
+
+    async def go_on(self, now: Millis) -> Counter[str]:
+        """Remove finished events that the last run of this process has left. After another process's run, the next hour comes first."""
+        if not self._left:
+            return Counter()
+        counts = await self._scheduler.sweeps.retain(await self._tenants(), now, RETENTION_GOES_ON_FOR)
+        self._left = bool(counts["cut"])
         return counts
 
     async def rejects(self, now: Millis) -> Counter[str]:
@@ -67,6 +81,7 @@ def timer_jobs(app: Services) -> dict[str, Sequence[tuple[str, Job]]]:
         """Return the job with the time of the scheduler's clock, which due times are compared with."""
         return lambda _: job(scheduler.clock.now())
 
+    @cache
     def retention() -> Retention:
         return Retention(app.storage.tables, app.directory, scheduler, app.metrics.totals)
 
@@ -102,6 +117,7 @@ def timer_jobs(app: Services) -> dict[str, Sequence[tuple[str, Job]]]:
             ("leases", of("watch", lambda now: app.watch.inspect.run_once(now))),
             ("maintenance", of("maintenance_sweeps", lambda now: app.maintenance_sweeps.inspect(now))),
             ("telemetry", of("metrics", telemetry)),
+            ("retention", of("metrics", by_event_clock(lambda now: retention().go_on(now)))),
         ],
         "retention_scan": [
             ("retention", of("metrics", by_event_clock(lambda now: retention().events(now)))),

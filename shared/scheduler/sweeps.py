@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from itertools import batched, groupby
 from typing import Any, NamedTuple
 
@@ -72,8 +73,14 @@ log = logging.getLogger(__name__)
 IN_FLIGHT = 32
 DELETES = 100
 
-RETAIN_PAGE = 8
-"""Shards that are removed side by side."""
+RETAIN_PAGE = 64
+"""Finished shards of a tenant that are read at a time, and most shards that are removed side by side."""
+RETAIN_EVENTS = 8 * 990
+"""Most events of the shards that are removed side by side: their rows are in memory. A larger shard is removed alone."""
+RETAIN_TENANTS = 16
+"""Tenants whose finished shards are looked for side by side."""
+_RETAINED = ("shard", "accepted", "dead")
+"""The properties of a finished shard that its removal needs."""
 RECALL = 5_000
 """Most shards that are woken at once when a channel is resumed."""
 BACKLOG_ROWS = 5_000
@@ -121,6 +128,27 @@ def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
             part += some
     if part:
         yield part
+
+
+class _RetentionRoom:
+    """Bounds the shards that one run of retention removes side by side, by `RETAIN_PAGE` and by `RETAIN_EVENTS`."""
+
+    def __init__(self) -> None:
+        self._held, self._changed = 0, asyncio.Condition()
+
+    @asynccontextmanager
+    async def of(self, entry: Row) -> AsyncIterator[None]:
+        """Hold the room of a shard. entry: its ledger row."""
+        size = min(RETAIN_EVENTS, max(int(entry.props["accepted"]), RETAIN_EVENTS // RETAIN_PAGE))
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._held + size <= RETAIN_EVENTS)
+            self._held += size
+        try:
+            yield
+        finally:
+            self._held -= size
+            async with self._changed:
+                self._changed.notify_all()
 
 
 class Sweeps:
@@ -328,39 +356,61 @@ class Sweeps:
                     break
         return woken
 
-    async def retain(self, tenants: Iterable[str], now: Millis) -> Counter[str]:
-        """Remove expired finished shards for at most `RETENTION_RUN_FOR` seconds; the next run continues. Return counts by result.
+    async def retain(self, tenants: Iterable[str], now: Millis, run_for: float = RETENTION_RUN_FOR) -> Counter[str]:
+        """Remove expired finished shards for at most `run_for` seconds; the next run continues. Return counts by result; `cut`: tenants and
+        shards that the time was too short for.
 
         While storage refuses requests, it pauses after each page, in proportion to the time that the page took.
         """
         counts: Counter[str] = Counter()
-        until = self._clock.monotonic() + RETENTION_RUN_FOR
-        # A shard is kept at least this long after its bucket, so younger rows need not be read.
-        end = minute_text(now - KEEP_FINISHED)
-        for tenant in tenants:
+        until, room, names = self._clock.monotonic() + run_for, _RetentionRoom(), list(tenants)
+        # Each run begins with another tenant, so that none is always the one that is left.
+        first = now // timings.MINUTE % max(1, len(names))
+        waiting = iter(names[first:] + names[:first])
+
+        async def lane() -> None:
             try:
-                await self._totals.fold(tenant)
-            except StorageError as error:
-                log.warning("Totals of %s were not updated; the next run tries again: %s", tenant, error, extra={"action": "fold_failed"})
-            cursor: str | None = None
-            while (began := self._clock.monotonic()) < until:
-                over = (Where("keep", "le", now),)
-                page = await self._tables.query(RowQuery(LEDGER, tenant, end=end, where=over, limit=RETAIN_PAGE, cursor=cursor))
-                counts.update(await asyncio.gather(*(self._removed(tenant, row, now) for row in page.rows)))
-                cursor = page.next
-                if cursor is None:
-                    break
-                if self._pressure is not None and (slower := self._pressure.stretch - 1.0) > 0:
-                    ended = self._clock.monotonic()
-                    await self._clock.sleep(max(0.0, min(slower * (ended - began), until - ended)))
+                for tenant in waiting:
+                    await self._retain_of(tenant, now, until, room, counts)
+            finally:
+                # After a failure, the other lanes begin with no further tenant.
+                deque(waiting, maxlen=0)
+
+        for ended in await asyncio.gather(*(lane() for _ in range(RETAIN_TENANTS)), return_exceptions=True):
+            if ended is not None:
+                raise ended
         return counts
 
-    async def _removed(self, tenant: str, entry: Row, now: Millis) -> str:
+    async def _retain_of(self, tenant: str, now: Millis, until: float, room: _RetentionRoom, counts: Counter[str]) -> None:
+        """Remove expired shards of a tenant until the end of the run. until: its monotonic time."""
         try:
-            return await self._remove(tenant, entry, now)
+            await self._totals.fold(tenant)
         except StorageError as error:
-            log.warning("A shard could not be removed; the next run will try again: %s", error, extra={"action": "retention_failed"})
-            return "failed"
+            log.warning("Totals of %s were not updated; the next run tries again: %s", tenant, error, extra={"action": "fold_failed"})
+        # A shard is kept at least this long after its bucket, so younger rows need not be read.
+        end, over = minute_text(now - KEEP_FINISHED), (Where("keep", "le", now),)
+        cursor: str | None = None
+        while (began := self._clock.monotonic()) < until:
+            query = RowQuery(LEDGER, tenant, end=end, where=over, select=_RETAINED, limit=RETAIN_PAGE, cursor=cursor)
+            page = await self._tables.query(query)
+            counts.update(await asyncio.gather(*(self._removed(tenant, row, now, until, room) for row in page.rows)))
+            cursor = page.next
+            if cursor is None:
+                return
+            if self._pressure is not None and (slower := self._pressure.stretch - 1.0) > 0:
+                ended = self._clock.monotonic()
+                await self._clock.sleep(max(0.0, min(slower * (ended - began), until - ended)))
+        counts["cut"] += 1
+
+    async def _removed(self, tenant: str, entry: Row, now: Millis, until: float, room: _RetentionRoom) -> str:
+        async with room.of(entry):
+            if self._clock.monotonic() >= until:
+                return "cut"
+            try:
+                return await self._remove(tenant, entry, now)
+            except StorageError as error:
+                log.warning("A shard could not be removed; the next run will try again: %s", error, extra={"action": "retention_failed"})
+                return "failed"
 
     async def _remove(self, tenant: str, entry: Row, now: Millis) -> str:
         """Remove id rows, events, the gate, and the ledger row last, so that the next run finds the shard after a crash."""

@@ -288,6 +288,8 @@ NOTE_FROM = 20
 """Events from which a shard's number is noted: a smaller one costs totals one read, and its events no transaction."""
 RETENTION_RUN_FOR = 120.0
 """Seconds that one run of retention may take; the next run continues."""
+RETENTION_GOES_ON_FOR = 40.0
+"""Seconds of each minute for which retention goes on after a run that was too short. The sweep then ends before the next one."""
 REJECT_RETENTION_RUN_FOR = 60.0
 """The same for rejects."""
 

@@ -24,7 +24,7 @@ from ...storage.ports import ANY, Delete, Props, Row, RowQuery, Tables, Upsert, 
 from ...web.etag import check_if_match, etag_of
 from ...web.problem import not_found
 from ..shard.queued_ids import name_of
-from ..timings import KEEP_FINISHED, REJECT_RETENTION_RUN_FOR
+from ..timings import KEEP_FINISHED, MINUTE, REJECT_RETENTION_RUN_FOR
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +163,10 @@ class Rejects:
         over = (Where("keep", "le", now),)
         # A reject is kept at least this long after its arrival, so younger rows need not be read. Some sources give times in the future.
         ranges = (("", _time_key(now - KEEP_FINISHED)), (_time_key(now), None))
-        for tenant, (first, end) in product(("", *tenants), ranges):
+        names = ["", *tenants]
+        # Each run begins with another tenant, so that none is always the one that is left.
+        at = now // MINUTE % len(names)
+        for tenant, (first, end) in product(names[at:] + names[:at], ranges):
             partition = _partition(tenant)
             cursor: str | None = None
             while self._clock.monotonic() < until:

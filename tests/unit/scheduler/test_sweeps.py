@@ -11,6 +11,7 @@ import pytest
 
 from shared.app.timers import Jobs, SweepFailed, Timers
 from shared.core.clock import Millis, SettableClock
+from shared.core.errors import Unavailable
 from shared.delivery.channels.ports import Verdict
 from shared.engine.stored_forms import STORED_FORMS, TICK_FORMS
 from shared.scheduler import sweeps, timings
@@ -137,6 +138,97 @@ async def test_retention_pauses_between_pages_while_storage_refuses_requests(wor
     await world.clock.advance(60)
     assert await running == {"removed": 2}
     assert began[1] - began[0] == pytest.approx(2 + 2 * (3.0 - 1)), "the page took 2 s"
+
+
+async def old_shards(world: World, count: int) -> None:
+    """Leave finished shards with an event each, whose time is over."""
+    for _ in range(count):
+        await finished(world)
+        await world.clock.advance(60)
+    await world.clock.advance(8 * DAY)
+
+
+class Removals:
+    """Makes each removal of a shard take some seconds. most: greatest number of removals side by side."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        self.most = self._under_way = 0
+        remove = world.app.scheduler.sweeps._remove
+
+        async def slow(*given: Any) -> str:
+            self._under_way += 1
+            self.most = max(self.most, self._under_way)
+            await world.clock.sleep(seconds)
+            self._under_way -= 1
+            return await remove(*given)
+
+        monkeypatch.setattr(world.app.scheduler.sweeps, "_remove", slow)
+
+
+@pytest.mark.parametrize(("events", "most"), [(sweeps.RETAIN_EVENTS, 12), (3, 3)])
+async def test_finished_shards_are_removed_side_by_side_up_to_a_number_of_events(
+    world: World, monkeypatch: pytest.MonkeyPatch, events: int, most: int
+) -> None:
+    await old_shards(world, 12)
+    monkeypatch.setattr(sweeps, "RETAIN_EVENTS", events)
+    removals = Removals(world, monkeypatch, 1)
+    assert await world.do(world.app.scheduler.sweeps.retain(["demo"], world.now)) == {"removed": 12}
+    assert removals.most == most and world.rows(EVENTS) == []
+
+
+async def test_retention_goes_on_each_minute_after_a_run_that_was_too_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await old_shards(world, 3)
+    monkeypatch.setattr(sweeps, "RETAIN_EVENTS", 1)
+    Removals(world, monkeypatch, timings.RETENTION_RUN_FOR / 2 + 1)
+    found = [(await world.do(world.app.timers.run_once(job)))["retention"] for job in ("retention_scan", "stale_scan", "stale_scan")]
+    assert found == [{"removed": 2, "cut": 1}, {"removed": 1}, {}]
+
+
+async def test_runs_of_retention_begin_with_different_tenants_and_count_those_left(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "RETAIN_TENANTS", 1)
+    query, asked = world.tables.query, list[str]()
+
+    async def slow(wanted: RowQuery) -> Any:
+        if wanted.where:
+            asked.append(wanted.pk)
+            await world.clock.sleep(10)
+        return await query(wanted)
+
+    monkeypatch.setattr(world.tables, "query", slow)
+    names = ["a", "b", "c"]
+    for minute in range(3):
+        assert await world.do(world.app.scheduler.sweeps.retain(names, minute * 60_000, 5.0)) == {"cut": 2}
+    assert asked == names
+
+
+async def test_runs_that_remove_rejects_begin_with_different_tenants(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    query, asked = world.tables.query, list[str]()
+
+    async def noted(wanted: RowQuery) -> Any:
+        asked.append(wanted.pk)
+        return await query(wanted)
+
+    monkeypatch.setattr(world.tables, "query", noted)
+    for minute in range(3):
+        await world.app.scheduler.rejects.retain(["a", "b"], minute * 60_000)
+    assert asked[::6] == [":rejects", "a:rejects", "b:rejects"], "two ranges of three partitions each"
+
+
+async def test_retention_that_storage_refuses_begins_with_no_further_tenant(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    query, asked = world.tables.query, list[str]()
+
+    async def refuse(wanted: RowQuery) -> Any:
+        if wanted.where:
+            asked.append(wanted.pk)
+            raise Unavailable("503")
+        return await query(wanted)
+
+    monkeypatch.setattr(world.tables, "query", refuse)
+    with pytest.raises(Unavailable):
+        await world.app.scheduler.sweeps.retain([f"t{number}" for number in range(40)], world.now)
+    assert 1 <= len(asked) <= sweeps.RETAIN_TENANTS
 
 
 async def test_dead_letters_are_kept_for_thirty_days(world: World) -> None:
