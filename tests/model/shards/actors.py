@@ -259,13 +259,14 @@ def editor(event: str, address: Address, size: int, nonce: str) -> Any:
     return (("edited", (event, nonce)),) if isinstance(answer, changing.Done) else ()
 
 
-def redriver(shard: str, rows: tuple[str, ...]) -> Any:
+def redriver(shard: str, rows: tuple[str, ...], later: int = 0) -> Any:
+    """`changes.verbs`: redrives the events that are dead. later: milliseconds by which its clock is ahead."""
     found = {}
     for rk in rows:
         row = yield Get(EVENTS, shard, rk)
         if row is not None and row.props["state"] == "dead" and not row.props.get("target"):
             found[rk] = row
-    now = yield Now()
+    now = (yield Now()) + later
     if found:
         yield from changing.redrive(shard, found, now)
         yield from owning.note_of(shard)

@@ -6,6 +6,7 @@ A mutant patches production functions while a play is explored. `plays` names th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from shared.engine.effects import LOST, Get, Load, Write
@@ -348,6 +349,31 @@ def dead_row_first() -> list[Patch]:
     return [(changing, "redrive", redrive)]
 
 
+def placed_before_marked() -> list[Patch]:
+    """A redrive that places the copy by a mark which is not stored."""
+
+    def mark(source: str, rows: Any, now: int) -> Any:
+        return {rk: replace(row, props={moving.REDRIVE: now, **row.props}) for rk, row in rows.items()}
+        yield
+
+    return [(changing, "mark", mark)]
+
+
+def mark_overwritten() -> list[Patch]:
+    """A redrive that marks a dead row as it is, and not as it was read."""
+    plain = changing.mark
+
+    def mark(source: str, rows: Any, now: int) -> Any:
+        def change(effect: Any) -> Any:
+            if isinstance(effect, Write):
+                return effect._replace(ops=tuple(op._replace(etag=ANY) for op in effect.ops))
+            return effect
+
+        return relay(plain(source, rows, now), change)
+
+    return [(changing, "mark", mark)]
+
+
 def sources_unpointed() -> list[Patch]:
     def point_sources(shard: str, rows: Any, facets: Any) -> Any:
         yield from ()
@@ -468,6 +494,8 @@ MUTANTS = [
     Mutant("cancel of a moving row in place", "move and cancel", moving_cancelled_in_place),
     Mutant("a larger event at the due time read before", "move and edit", larger_at_former_due),
     Mutant("redrive that turns the dead row first", "redrive", dead_row_first, strands=True),
+    Mutant("a redrive that places before it has marked", "redrive", placed_before_marked),
+    Mutant("a mark of a redrive that replaces another", "redrive", mark_overwritten),
     Mutant("a redrive left half-way by the copies' owner", "redrive", sources_unpointed, strands=True),
     Mutant("redriven events not noted in the ledger", "redrive", redriven_unnoted, strands=True),
     Mutant("an id taken over without ETag", "reuse", id_taken_over_without_etag),

@@ -136,7 +136,7 @@ def _reuser(name: str) -> Any:
 REUSERS: Starts = {"a": ("writer", lambda: _reuser("a"), always), "b": ("writer", lambda: _reuser("b"), always)}
 REDRIVERS: Starts = {
     "r": ("writer", lambda: redriver(A1.shard, (A1.row,)), always),
-    "s": ("writer", lambda: redriver(A1.shard, (A1.row,)), always),
+    "s": ("writer", lambda: redriver(A1.shard, (A1.row,), later=1), always),
 }
 
 
