@@ -326,7 +326,8 @@ class Changes:
                 # An event that was redriven before, and not copied then, is found by its first place.
                 firsts = [await self.lookup.address(shard_tenant(shard), str(row.props["id"])) for row in rows.values()]
             await self._mirror.before_redrive(shard)
-            placed = await self._runner.run(redrive(shard, rows, now, None if way is None else partial(mirror, way=way)))
+            keep = operation.keep if place_of(shard) == MIRRORED else None
+            placed = await self._runner.run(redrive(shard, rows, now, self._ids.name(), keep))
             if way is not None and placed is not None:
                 await operation.copy(partial(mirror, shard, only=frozenset(rows)))
                 for first in firsts:

@@ -15,7 +15,7 @@ shard and looks again, so that the copy is there or never will be, and then move
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ...core.clock import Millis
@@ -24,7 +24,7 @@ from ...engine.effects import Steps, get, load, write
 from ...storage.names import EVENTS
 from ...storage.ports import Applied, Merge, Props, Row, WriteRefused
 from ..facets import FACETS
-from ..keys import END_EVENTS, FIRST_EVENT, MIRRORED, Address, minute_text, parse_address, place_of
+from ..keys import END_EVENTS, FIRST_EVENT, Address, minute_text, parse_address
 from ..overlap import asked_props
 from ..points import Filing
 from ..receipts import RECEIVED, with_receipts
@@ -217,7 +217,7 @@ def without_window(props: Props) -> Props:
 
 
 def redrive(
-    source: str, rows: Mapping[str, Row], now: Millis, shut: Callable[[str], Steps[bool]] | None = None
+    source: str, rows: Mapping[str, Row], now: Millis, nonce: str, keep: Callable[[str], Steps[bool]] | None = None
 ) -> Steps[dict[str, Address] | None]:
     """Redrive dead events of one shard: marks, then index row, gate and copies, and only then the pointers; return the address of each
     copy. Events whose rows have been removed meanwhile are left out.
@@ -226,17 +226,22 @@ def redrive(
     finishes empty or fires; a crash after the copies leaves dead rows without a pointer. The copies' owner, or the next redrive, points
     the rows to them (`redriving`).
 
-    shut: steps for a place that turned out to be shut, before the next one is begun; False ends the redrive with None. A process that
-    continues in a copy must find that place shut too.
+    keep: steps after which a mirrored shard's other account has what is stored of it, or gets it before it serves; False ends the redrive
+    with None. A process that continues there must find the marks, and must find a place shut that was shut here.
     """
-    dead = yield from mark(source, rows, now)
+    if keep is not None:
+        # A mark that was read before the other account served, and before this one served again, may not be the row's any more.
+        rows = yield from _dead(source, rows)
+    dead = yield from mark(source, rows, nonce)
+    if keep is not None and not (yield from keep(source)):
+        return None
     placed = {rk: parse_address(str(row.props["target"])) for rk, row in dead.items() if row.props.get("target")}
     groups: dict[str, dict[str, Row]] = {}
     for rk, row in dead.items():
         if rk not in placed:
             groups.setdefault(redrive_purpose(row.props), {})[rk] = row
     for purpose, group in groups.items():
-        found = yield from _place_copies(source, purpose, group, now, shut)
+        found = yield from _place_copies(source, purpose, group, now, keep)
         if found is None:
             return None
         placed |= found
@@ -245,20 +250,16 @@ def redrive(
     return placed
 
 
-def mark(source: str, rows: Mapping[str, Row], now: Millis) -> Steps[dict[str, Row]]:
+def mark(source: str, rows: Mapping[str, Row], nonce: str) -> Steps[dict[str, Row]]:
     """Give dead rows of one shard the mark from which the place of each copy follows, at most 100 in one transaction; return the rows as
     they are then, without those that were removed.
 
     Nothing is placed before its row has a mark, and no mark is changed: so all processes that redrive an event use one place, and none
-    looks at the places of the shard's earlier redrives. Mirrored events have no marks. A process that slept during a failover and the
-    way back would place its copy by a mark that the other account never had.
+    looks at the places of the shard's earlier redrives.
     """
     dead = dict(rows)
-    while place_of(source) != MIRRORED:
-        fresh = [row for row in dead.values() if REDRIVE not in row.props and not row.props.get("target")]
-        if not fresh:
-            break
-        changes: list[Props] = [{REDRIVE: now, **FACETS.touched(row.props)} for row in fresh]
+    while fresh := [row for row in dead.values() if REDRIVE not in row.props and not row.props.get("target")]:
+        changes: list[Props] = [{REDRIVE: nonce, **FACETS.touched(row.props)} for row in fresh]
         ops = (Merge(row.rk, change, row.etag) for row, change in zip(fresh, changes, strict=True))
         answer = yield from write(EVENTS, source, *ops)
         if isinstance(answer, Applied):
@@ -266,13 +267,18 @@ def mark(source: str, rows: Mapping[str, Row], now: Millis) -> Steps[dict[str, R
                 dead[row.rk] = Row(row.pk, row.rk, {**row.props, **change}, etag, row.timestamp, row.read_at)
         else:
             # Another process may have marked some of them, or the answer was lost.
-            present = yield from load(EVENTS, source, FIRST_EVENT, END_EVENTS)
-            dead = {row.rk: row for row in present if row.rk in dead and row.props["state"] == "dead"}
+            dead = yield from _dead(source, dead)
     return dead
 
 
+def _dead(source: str, wanted: Collection[str]) -> Steps[dict[str, Row]]:
+    """Return those rows of a shard, as they are now, that are dead."""
+    rows = yield from load(EVENTS, source, FIRST_EVENT, END_EVENTS)
+    return {row.rk: row for row in rows if row.rk in wanted and row.props["state"] == "dead"}
+
+
 def _place_copies(
-    source: str, purpose: str, rows: Mapping[str, Row], now: Millis, shut: Callable[[str], Steps[bool]] | None
+    source: str, purpose: str, rows: Mapping[str, Row], now: Millis, keep: Callable[[str], Steps[bool]] | None
 ) -> Steps[dict[str, Address] | None]:
     """File and store the copies of dead events with one mark; the parameters and the result are those of `redrive`."""
     placed: dict[str, Address] = {}
@@ -289,6 +295,6 @@ def _place_copies(
         yield from FACETS.before_store(Filing(shard, minute_text(now), {}), list(copies.values()))
         yield from place_at(shard, {rk: props for rk, props in copies.items() if rk not in placed}, placed, now)
         attempt += 1
-        if len(placed) < len(copies) and shut is not None and not (yield from shut(shard)):
+        if len(placed) < len(copies) and keep is not None and not (yield from keep(shard)):
             return None
     return placed

@@ -42,7 +42,7 @@ from .ingest import file_shard, read_named
 SOURCE = "redrove"
 """Property of a redriven event of which no facet says where it came from: the place where it died."""
 REDRIVE = "redrive"
-"""Property of a dead event that is being redriven, or was: the time of its redrive. The place of its copy follows from it."""
+"""Property of a dead event that is being redriven, or was: the mark of the request. The place of its copy follows from it."""
 FORMER = "former"
 """Property of an event that was moved to a much earlier time: its former place. If the move stopped before its pointer, nothing wakes that
 place before retention removes this one; retention then completes the move first, so that the event is not placed here once more."""
@@ -111,8 +111,8 @@ def target_shard(source: str, purpose: str, attempt: int) -> str:
 
 
 def redrive_purpose(dead: Mapping[str, Any]) -> str:
-    """Return the purpose that names the places of a dead event's copy (`target_shard`). A mirrored event has no mark."""
-    return f"redrive:{dead[REDRIVE]}" if REDRIVE in dead else "redrive"
+    """Return the purpose that names the places of a marked event's copy (`target_shard`)."""
+    return f"redrive:{dead[REDRIVE]}"
 
 
 def place(source: str, purpose: str, copies: Mapping[str, Props], wake: Millis) -> Steps[dict[str, Address]]:

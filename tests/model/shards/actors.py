@@ -259,16 +259,16 @@ def editor(event: str, address: Address, size: int, nonce: str) -> Any:
     return (("edited", (event, nonce)),) if isinstance(answer, changing.Done) else ()
 
 
-def redriver(shard: str, rows: tuple[str, ...], later: int = 0) -> Any:
-    """`changes.verbs`: redrives the events that are dead. later: milliseconds by which its clock is ahead."""
+def redriver(shard: str, rows: tuple[str, ...], nonce: str, keep: Callable[[str], Any] | None = None) -> Any:
     found = {}
     for rk in rows:
         row = yield Get(EVENTS, shard, rk)
         if row is not None and row.props["state"] == "dead" and not row.props.get("target"):
             found[rk] = row
-    now = (yield Now()) + later
+    now = yield Now()
     if found:
-        yield from changing.redrive(shard, found, now)
+        if (yield from changing.redrive(shard, found, now, nonce, keep)) is None:
+            return ()
         yield from owning.note_of(shard)
     return tuple(("redriven", rk) for rk in found)
 

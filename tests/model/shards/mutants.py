@@ -335,7 +335,7 @@ def larger_at_former_due() -> list[Patch]:
 
 
 def dead_row_first() -> list[Patch]:
-    def redrive(source: str, rows: Any, now: int) -> Any:
+    def redrive(source: str, rows: Any, now: int, nonce: str, keep: Any = None) -> Any:
         shard = changing.target_shard(source, "redrive", 0)
         for rk, row in rows.items():
             yield from changing.point(source, row, Address(shard, rk), FACETS)
@@ -352,8 +352,8 @@ def dead_row_first() -> list[Patch]:
 def placed_before_marked() -> list[Patch]:
     """A redrive that places the copy by a mark which is not stored."""
 
-    def mark(source: str, rows: Any, now: int) -> Any:
-        return {rk: replace(row, props={moving.REDRIVE: now, **row.props}) for rk, row in rows.items()}
+    def mark(source: str, rows: Any, nonce: str) -> Any:
+        return {rk: replace(row, props={moving.REDRIVE: nonce, **row.props}) for rk, row in rows.items()}
         yield
 
     return [(changing, "mark", mark)]
@@ -363,13 +363,13 @@ def mark_overwritten() -> list[Patch]:
     """A redrive that marks a dead row as it is, and not as it was read."""
     plain = changing.mark
 
-    def mark(source: str, rows: Any, now: int) -> Any:
+    def mark(source: str, rows: Any, nonce: str) -> Any:
         def change(effect: Any) -> Any:
             if isinstance(effect, Write):
                 return effect._replace(ops=tuple(op._replace(etag=ANY) for op in effect.ops))
             return effect
 
-        return relay(plain(source, rows, now), change)
+        return relay(plain(source, rows, nonce), change)
 
     return [(changing, "mark", mark)]
 
