@@ -28,6 +28,14 @@ class Copying:
     async def copy(self, steps_of: Callable[[Way], Steps[bool]]) -> None:
         """Copy what was just done. Raises `OutcomeUnknown` if this fails: the operation is done but must not be acknowledged."""
 
+    def keep(self, shard: str) -> Steps[bool]:
+        """Make sure that the other account has what is stored of a shard, or gets it before it serves, whatever becomes of this process.
+
+        Returns False if this side no longer serves.
+        """
+        yield from ()
+        return True
+
     async def copy_id(self, tenant: str, event_id: str) -> None:
         """Copy the row of an id, and the rows beside it. Raises as `copy` does."""
 

@@ -267,7 +267,8 @@ class Changes:
         row = await self._event(tenant, event_id)
         if row.props["state"] != "dead":
             raise conflict("not-dead", f"the event is {row.props['state']}; only dead events can be redriven")
-        await self._redrive(tenant, row.pk, {row.rk: row})
+        if not await self._redrive(tenant, row.pk, {row.rk: row}):
+            raise self.absent(tenant, event_id)
 
     async def redrive_all(self, tenant: str, chosen: EventFilter) -> int:
         """Redrive the dead events that match; return their number. After `REDRIVE_FOR` seconds the rest is left to another call."""
@@ -286,8 +287,7 @@ class Changes:
         done = set[str]()
         for group in _groups(rows):
             some = {row.rk: row for row in group if await self._has_its_id(tenant, row)}
-            await self._redrive(tenant, group[0].pk, some)
-            done |= {str(row.props["id"]) for row in some.values()}
+            done |= await self._redrive(tenant, group[0].pk, some)
         return done
 
     async def _has_its_id(self, tenant: str, row: Row) -> bool:
@@ -297,16 +297,17 @@ class Changes:
         found = await self.lookup.event(tenant, str(row.props["id"]))
         return found is not None and (found.pk, found.rk) == (row.pk, row.rk)
 
-    async def _redrive(self, tenant: str, shard: str, rows: Mapping[str, Row]) -> int:
+    async def _redrive(self, tenant: str, shard: str, rows: Mapping[str, Row]) -> set[str]:
+        """Redrive dead events of one shard; return the ids of those that were redriven. Retention may have removed the others."""
         if not rows:
-            return 0
+            return set()
         now = self._clock.now()
         placed = await self._redriven(shard, rows, now)
         for target in sorted({address.shard for address in placed.values()}):
             await self._announce(target, now)
-        for rk, row in rows.items():
-            await self._shorten(tenant, row.props, placed[rk])
-        return len(rows)
+        for rk, address in placed.items():
+            await self._shorten(tenant, rows[rk].props, address)
+        return {str(rows[rk].props["id"]) for rk in placed}
 
     async def _carry(self, address: Address, steps: Steps[ChangeResult]) -> ChangeResult:
         """Apply a change to an event, and to its copy, its end included."""
@@ -325,7 +326,8 @@ class Changes:
                 # An event that was redriven before, and not copied then, is found by its first place.
                 firsts = [await self.lookup.address(shard_tenant(shard), str(row.props["id"])) for row in rows.values()]
             await self._mirror.before_redrive(shard)
-            placed = await self._runner.run(redrive(shard, rows, now, None if way is None else partial(mirror, way=way)))
+            keep = operation.keep if place_of(shard) == MIRRORED else None
+            placed = await self._runner.run(redrive(shard, rows, now, self._ids.name(), keep))
             if way is not None and placed is not None:
                 await operation.copy(partial(mirror, shard, only=frozenset(rows)))
                 for first in firsts:

@@ -153,8 +153,13 @@ def _serving_side(fence: Fence) -> Side:
 class CopyingWay(Copying):
     """An operation on a mirrored shard."""
 
-    def __init__(self, runner: AsyncRunner, way: Way | None, beside: BesideId) -> None:
-        self._runner, self.way, self._beside = runner, way, beside
+    def __init__(self, runner: AsyncRunner, way: Way | None, fence: Way, beside: BesideId) -> None:
+        """fence: the side that serves, and its epoch, as the operation began."""
+        self._runner, self.way, self._fence, self._beside = runner, way, fence, beside
+
+    def keep(self, shard: str) -> Steps[bool]:
+        # What is stored while the second serves is copied on the way back.
+        return still_serves(self._fence) if self.way is None else mirror(shard, self.way)
 
     async def copy(self, steps_of: Callable[[Way], Steps[bool]]) -> None:
         if self.way is None:
@@ -237,7 +242,7 @@ class PairedMirror(Mirror):
         if _serving_side(seen.fence) != self.side or seen.fence.syncing or self.pair.wait(seen) > 0:
             raise Unavailable("this account does not serve mirrored events now: the other one has taken over, or is about to")
         way = self._way(seen)
-        yield CopyingWay(self._runner, way, self._beside)
+        yield CopyingWay(self._runner, way, Way("", SECOND, SECOND, self.side, seen.fence.epoch), self._beside)
         if way is None and self._clock.monotonic() - seen.sent >= self.pair.waits.stop:
             raise OutcomeUnknown("the operation took so long that the other account may have taken over")
 

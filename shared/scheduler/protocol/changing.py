@@ -15,22 +15,22 @@ shard and looks again, so that the copy is there or never will be, and then move
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown, Problem
-from ...engine.effects import Steps, get, write
+from ...engine.effects import Steps, get, load, write
 from ...storage.names import EVENTS
 from ...storage.ports import Applied, Merge, Props, Row, WriteRefused
 from ..facets import FACETS
-from ..keys import Address, minute_text, parse_address
+from ..keys import END_EVENTS, FIRST_EVENT, Address, minute_text, parse_address
 from ..overlap import asked_props
 from ..points import Filing
 from ..receipts import RECEIVED, with_receipts
 from ..rules import GOING, may_change
 from .ingest import file_shard
-from .moving import SOURCE, copied, finish_move, place_at, point, target_shard
+from .moving import REDRIVE, SOURCE, copied, finish_move, place_at, point, redrive_purpose, target_shard
 
 WINDOW = ("flex", "shift")
 """Properties of an event that was taken forward into its window. In this order in every row."""
@@ -217,17 +217,70 @@ def without_window(props: Props) -> Props:
 
 
 def redrive(
-    source: str, rows: Mapping[str, Row], now: Millis, shut: Callable[[str], Steps[bool]] | None = None
+    source: str, rows: Mapping[str, Row], now: Millis, nonce: str, keep: Callable[[str], Steps[bool]] | None = None
 ) -> Steps[dict[str, Address] | None]:
-    """Redrive dead events of one shard: index row, gate and copies, and only then the pointers; return the address of each copy.
+    """Redrive dead events of one shard: marks, then index row, gate and copies, and only then the pointers; return the address of each
+    copy. Events whose rows have been removed meanwhile are left out.
 
     Never through `moving`, because nothing would wake a finished shard to continue. A crash after the index row leaves a shard that
     finishes empty or fires; a crash after the copies leaves dead rows without a pointer. The copies' owner, or the next redrive, points
     the rows to them (`redriving`).
 
-    shut: steps for a place that turned out to be shut, before the next one is begun; False ends the redrive with None. A process that
-    continues in a copy must find that place shut too.
+    keep: steps after which a mirrored shard's other account has what is stored of it, or gets it before it serves; False ends the redrive
+    with None. A process that continues there must find the marks, and must find a place shut that was shut here.
     """
+    if keep is not None:
+        # A mark that was read before the other account served, and before this one served again, may not be the row's any more.
+        rows = yield from _dead(source, rows)
+    dead = yield from mark(source, rows, nonce)
+    if keep is not None and not (yield from keep(source)):
+        return None
+    placed = {rk: parse_address(str(row.props["target"])) for rk, row in dead.items() if row.props.get("target")}
+    groups: dict[str, dict[str, Row]] = {}
+    for rk, row in dead.items():
+        if rk not in placed:
+            groups.setdefault(redrive_purpose(row.props), {})[rk] = row
+    for purpose, group in groups.items():
+        found = yield from _place_copies(source, purpose, group, now, keep)
+        if found is None:
+            return None
+        placed |= found
+    for rk, row in dead.items():
+        yield from point(source, row, placed[rk], FACETS)
+    return placed
+
+
+def mark(source: str, rows: Mapping[str, Row], nonce: str) -> Steps[dict[str, Row]]:
+    """Give dead rows of one shard the mark from which the place of each copy follows, at most 100 in one transaction; return the rows as
+    they are then, without those that were removed.
+
+    Nothing is placed before its row has a mark, and no mark is changed: so all processes that redrive an event use one place, and none
+    looks at the places of the shard's earlier redrives.
+    """
+    dead = dict(rows)
+    while fresh := [row for row in dead.values() if REDRIVE not in row.props and not row.props.get("target")]:
+        changes: list[Props] = [{REDRIVE: nonce, **FACETS.touched(row.props)} for row in fresh]
+        ops = (Merge(row.rk, change, row.etag) for row, change in zip(fresh, changes, strict=True))
+        answer = yield from write(EVENTS, source, *ops)
+        if isinstance(answer, Applied):
+            for row, change, etag in zip(fresh, changes, answer.etags, strict=True):
+                dead[row.rk] = Row(row.pk, row.rk, {**row.props, **change}, etag, row.timestamp, row.read_at)
+        else:
+            # Another process may have marked some of them, or the answer was lost.
+            dead = yield from _dead(source, dead)
+    return dead
+
+
+def _dead(source: str, wanted: Collection[str]) -> Steps[dict[str, Row]]:
+    """Return those rows of a shard, as they are now, that are dead."""
+    rows = yield from load(EVENTS, source, FIRST_EVENT, END_EVENTS)
+    return {row.rk: row for row in rows if row.rk in wanted and row.props["state"] == "dead"}
+
+
+def _place_copies(
+    source: str, purpose: str, rows: Mapping[str, Row], now: Millis, keep: Callable[[str], Steps[bool]] | None
+) -> Steps[dict[str, Address] | None]:
+    """File and store the copies of dead events with one mark; the parameters and the result are those of `redrive`."""
     placed: dict[str, Address] = {}
     attempt = 0
     copies: dict[str, Props] = {
@@ -237,13 +290,11 @@ def redrive(
         former = Address(source, rk)
         copy |= FACETS.came_from(former) or {SOURCE: former.text}
     while len(placed) < len(copies):
-        shard = target_shard(source, "redrive", attempt)
+        shard = target_shard(source, purpose, attempt)
         yield from file_shard(shard, now, sent=False)
         yield from FACETS.before_store(Filing(shard, minute_text(now), {}), list(copies.values()))
         yield from place_at(shard, {rk: props for rk, props in copies.items() if rk not in placed}, placed, now)
         attempt += 1
-        if len(placed) < len(copies) and shut is not None and not (yield from shut(shard)):
+        if len(placed) < len(copies) and keep is not None and not (yield from keep(shard)):
             return None
-    for rk, row in rows.items():
-        yield from point(source, row, placed[rk], FACETS)
     return placed

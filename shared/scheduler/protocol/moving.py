@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ...core.clock import Millis
 from ...engine.effects import Steps, get, load, write
@@ -40,12 +41,15 @@ from .ingest import file_shard, read_named
 
 SOURCE = "redrove"
 """Property of a redriven event of which no facet says where it came from: the place where it died."""
+REDRIVE = "redrive"
+"""Property of a dead event that is being redriven, or was: the mark of the request. The place of its copy follows from it."""
 FORMER = "former"
 """Property of an event that was moved to a much earlier time: its former place. If the move stopped before its pointer, nothing wakes that
 place before retention removes this one; retention then completes the move first, so that the event is not placed here once more."""
 MUCH_EARLIER: Millis = KEEP_FINISHED // 2
 OWN = frozenset(
-    {"state", "target", "target_due", "moving", "goal", "epoch", "flag", "next", "waited", "ended", "late", "by"} | {SOURCE, FORMER, WAITS}
+    {"state", "target", "target_due", "moving", "goal", "epoch", "flag", "next", "waited", "ended", "late", "by"}
+    | {SOURCE, REDRIVE, FORMER, WAITS}
 )
 """Properties that belong to a row's place or due time and not to the event: a copy starts without them, and without those of facets."""
 
@@ -104,6 +108,11 @@ def target_shard(source: str, purpose: str, attempt: int) -> str:
     """Return the place that every process which moves the same events out of `source` uses."""
     name = derived_name(source, purpose, str(attempt))
     return shard_key(shard_tenant(source), placed(name, place_of(source)))
+
+
+def redrive_purpose(dead: Mapping[str, Any]) -> str:
+    """Return the purpose that names the places of a marked event's copy (`target_shard`)."""
+    return f"redrive:{dead[REDRIVE]}"
 
 
 def place(source: str, purpose: str, copies: Mapping[str, Props], wake: Millis) -> Steps[dict[str, Address]]:

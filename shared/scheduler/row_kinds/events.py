@@ -132,6 +132,7 @@ KINDS: Final = (
             "goal": "place of the event that it joins",
             "former": "place that it was moved from, if that was much later",
             "came": "of a mirrored event: the place that it was moved or redriven from",
+            "redrive": "of a dead event: mark of the request that redrives it, from which the place of its copy follows",
             "redrove": "place where it died before it was redriven",
             "origin": _COPY,
         },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from shared.engine.effects import Get, Load, Write
@@ -114,13 +114,25 @@ def alive_at_both() -> list[Patch]:
     return [(mirroring, "set_going", set_going)]
 
 
-def shut_place_untold() -> list[Patch]:
+def _keeps_only(kept: Callable[[str, str], bool]) -> list[Patch]:
+    """A redrive that keeps only some of what is stored. kept: is asked with a place, and the shard of the dead rows."""
     plain = changing.redrive
 
-    def redrive(source: str, rows: Any, now: int, shut: Any = None) -> Any:
-        return (yield from plain(source, rows, now))
+    def redrive(source: str, rows: Any, now: int, nonce: str, keep: Any = None) -> Any:
+        def some(place: str) -> Any:
+            return (yield from keep(place)) if kept(place, source) else True
+
+        return (yield from plain(source, rows, now, nonce, some))
 
     return [(changing, "redrive", redrive)]
+
+
+def shut_place_untold() -> list[Patch]:
+    return _keeps_only(lambda place, source: place == source)
+
+
+def mark_untold() -> list[Patch]:
+    return _keeps_only(lambda place, source: place != source)
 
 
 def id_uncopied() -> list[Patch]:
@@ -166,6 +178,7 @@ PAIR_MUTANTS = [
     Mutant("a target copied after its source", "pair: move", target_after_source),
     Mutant("a moved event alive at both places of the copy", "pair: move and owner", alive_at_both),
     Mutant("a place found shut that is not copied", "pair: redrive", shut_place_untold),
+    Mutant("a redrive by a mark that is not copied", "pair: redrive", mark_untold),
     Mutant("an id row not copied before the event", "pair: ids", id_uncopied),
     Mutant("a source not sealed on the way back", "pair: failback", source_unsealed),
     Mutant("a copy begun before its index row", "pair: move and cancel", index_unfiled),

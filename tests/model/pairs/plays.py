@@ -146,7 +146,7 @@ def redriver(shard: str, rk: str) -> Any:
     row = yield Get(EVENTS, shard, rk)
     if row is None or row.props["state"] != "dead" or row.props.get("target"):
         return ()
-    if (yield from changing.redrive(shard, {rk: row}, DUE, lambda place: mirroring.mirror(place, WAY))) is None:
+    if (yield from changing.redrive(shard, {rk: row}, DUE, "r", lambda place: mirroring.mirror(place, WAY))) is None:
         return ()
     if (yield from mirroring.mirror_event(Address(shard, rk), WAY)):
         return (("redriven", rk),)
@@ -154,7 +154,8 @@ def redriver(shard: str, rk: str) -> Any:
 
 
 def redriver_there(shard: str, rk: str) -> Any:
-    return (yield from mirroring.on_side(SECOND, actors.redriver(shard, (rk,))))
+    served = Way("", "", "", "second", 1)
+    return (yield from mirroring.on_side(SECOND, actors.redriver(shard, (rk,), "s", lambda place: mirroring.still_serves(served))))
 
 
 # -- what is stored when a play begins

@@ -259,7 +259,7 @@ def editor(event: str, address: Address, size: int, nonce: str) -> Any:
     return (("edited", (event, nonce)),) if isinstance(answer, changing.Done) else ()
 
 
-def redriver(shard: str, rows: tuple[str, ...]) -> Any:
+def redriver(shard: str, rows: tuple[str, ...], nonce: str, keep: Callable[[str], Any] | None = None) -> Any:
     found = {}
     for rk in rows:
         row = yield Get(EVENTS, shard, rk)
@@ -267,7 +267,8 @@ def redriver(shard: str, rows: tuple[str, ...]) -> Any:
             found[rk] = row
     now = yield Now()
     if found:
-        yield from changing.redrive(shard, found, now)
+        if (yield from changing.redrive(shard, found, now, nonce, keep)) is None:
+            return ()
         yield from owning.note_of(shard)
     return tuple(("redriven", rk) for rk in found)
 

@@ -6,6 +6,7 @@ A mutant patches production functions while a play is explored. `plays` names th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from shared.engine.effects import LOST, Get, Load, Write
@@ -334,7 +335,7 @@ def larger_at_former_due() -> list[Patch]:
 
 
 def dead_row_first() -> list[Patch]:
-    def redrive(source: str, rows: Any, now: int) -> Any:
+    def redrive(source: str, rows: Any, now: int, nonce: str, keep: Any = None) -> Any:
         shard = changing.target_shard(source, "redrive", 0)
         for rk, row in rows.items():
             yield from changing.point(source, row, Address(shard, rk), FACETS)
@@ -346,6 +347,31 @@ def dead_row_first() -> list[Patch]:
         return placed
 
     return [(changing, "redrive", redrive)]
+
+
+def placed_before_marked() -> list[Patch]:
+    """A redrive that places the copy by a mark which is not stored."""
+
+    def mark(source: str, rows: Any, nonce: str) -> Any:
+        return {rk: replace(row, props={moving.REDRIVE: nonce, **row.props}) for rk, row in rows.items()}
+        yield
+
+    return [(changing, "mark", mark)]
+
+
+def mark_overwritten() -> list[Patch]:
+    """A redrive that marks a dead row as it is, and not as it was read."""
+    plain = changing.mark
+
+    def mark(source: str, rows: Any, nonce: str) -> Any:
+        def change(effect: Any) -> Any:
+            if isinstance(effect, Write):
+                return effect._replace(ops=tuple(op._replace(etag=ANY) for op in effect.ops))
+            return effect
+
+        return relay(plain(source, rows, nonce), change)
+
+    return [(changing, "mark", mark)]
 
 
 def sources_unpointed() -> list[Patch]:
@@ -468,6 +494,8 @@ MUTANTS = [
     Mutant("cancel of a moving row in place", "move and cancel", moving_cancelled_in_place),
     Mutant("a larger event at the due time read before", "move and edit", larger_at_former_due),
     Mutant("redrive that turns the dead row first", "redrive", dead_row_first, strands=True),
+    Mutant("a redrive that places before it has marked", "redrive", placed_before_marked),
+    Mutant("a mark of a redrive that replaces another", "redrive", mark_overwritten),
     Mutant("a redrive left half-way by the copies' owner", "redrive", sources_unpointed, strands=True),
     Mutant("redriven events not noted in the ledger", "redrive", redriven_unnoted, strands=True),
     Mutant("an id taken over without ETag", "reuse", id_taken_over_without_etag),

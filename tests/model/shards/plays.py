@@ -135,8 +135,8 @@ def _reuser(name: str) -> Any:
 
 REUSERS: Starts = {"a": ("writer", lambda: _reuser("a"), always), "b": ("writer", lambda: _reuser("b"), always)}
 REDRIVERS: Starts = {
-    "r": ("writer", lambda: redriver(A1.shard, (A1.row,)), always),
-    "s": ("writer", lambda: redriver(A1.shard, (A1.row,)), always),
+    "r": ("writer", lambda: redriver(A1.shard, (A1.row,), "r"), always),
+    "s": ("writer", lambda: redriver(A1.shard, (A1.row,), "s"), always),
 }
 
 
@@ -314,7 +314,7 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             Budget(lost=level, crash=1, fail=1, owners=2),
             {
                 "l": ("user", lambda: reader(A1.shard, "dead"), always),
-                "r": ("user", lambda: redriver(A1.shard, (A1.row,)), after(("started", "x"))),
+                "r": ("user", lambda: redriver(A1.shard, (A1.row,), "r"), after(("started", "x"))),
                 **({"k": ("user", lambda: reader(A1.shard, "retrying"), after(("started", "x")))} if level else {}),
             },
             stored=_retrying_shard(),

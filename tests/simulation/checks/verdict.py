@@ -12,7 +12,7 @@ from shared.core.errors import Problem
 from shared.scheduler.facets.copies import CAME
 from shared.scheduler.keys import GATE, MIRRORED, NEWS, parse_address, place_of
 from shared.scheduler.owed import CALLBACK, CALLBACK_OF, OWED, callback_channel
-from shared.scheduler.protocol.moving import target_shard
+from shared.scheduler.protocol.moving import REDRIVE, redrive_purpose, target_shard
 from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
 from shared.scheduler.rules import FINAL as ROW_FINAL
 from shared.scheduler.rules import tally
@@ -151,7 +151,10 @@ def _half_redriven(dead: Row, copy: Row, by_place: Mapping[tuple[str, str], Row]
     while CAME in copy.props and (before := by_place.get(tuple(parse_address(str(copy.props[CAME]))))) not in (None, dead):
         assert before is not None
         copy = before
-    return dead.props["state"] == "dead" and any(copy.pk == target_shard(dead.pk, "redrive", attempt) for attempt in range(20))
+    if dead.props["state"] != "dead" or REDRIVE not in dead.props:
+        return False
+    purpose = redrive_purpose(dead.props)
+    return any(copy.pk == target_shard(dead.pk, purpose, attempt) for attempt in range(20))
 
 
 async def _story(world: World, instance: Instance, story: Story) -> None:

@@ -63,6 +63,7 @@ ELSEWHERE: Final = {
         "answers",
         "former",
         "came",
+        "redrive",
         "redrove",
         "job",
     }

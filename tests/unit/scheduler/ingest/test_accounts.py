@@ -188,7 +188,7 @@ async def test_a_pointer_to_an_account_that_is_no_longer_listed_is_an_outage_not
 def test_targets_of_moves_and_redrives_inherit_the_place_of_their_source() -> None:
     for place in keys.PLACES:
         source = keys.shard_key("demo", place + "0" * 15)
-        for purpose in ("move:e000", "redrive"):
+        for purpose in ("move:e000", "redrive:r"):
             target = target_shard(source, purpose, 1)
             assert keys.place_of(target) == place
             assert keys.index_partition(target)[0] == place

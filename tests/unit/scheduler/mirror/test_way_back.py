@@ -12,6 +12,7 @@ from shared.extras.parts import BIGBEN
 from shared.scheduler.keys import GATE, Address, event_row, shard_key
 from shared.scheduler.protocol import changing, ingest, mirroring
 from shared.scheduler.protocol.mirroring import SECOND, Way
+from shared.scheduler.protocol.moving import REDRIVE
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Merge
 
@@ -97,6 +98,28 @@ async def test_unannounced_redrive_is_copied_by_the_timer(pair: PairWorld) -> No
     await pair.run(400)
     assert pair.second._tables[EVENTS][shard].rows["e000"].props["target"]
     assert not pair.first._tables[SWEEPS].get(mirroring.AGAIN_PK)
+
+
+async def test_redrive_that_slept_through_failover_and_way_back_does_not_place_a_second_copy(pair: PairWorld) -> None:
+    event_id = await dead(pair)
+    [row] = [row for row in pair.events_of(pair.first) if row.props["id"] == event_id]
+    # It is marked in the first account, and the second account does not get to know of that.
+    pair.second.fails = lambda table, ops: table == EVENTS and any(REDRIVE in each.props for each in pair.events_of(pair.first))
+    assert (await pair.demo.post(f"/api/v1/events/{event_id}/redrive", {})).status == 503
+    pair.second.fails = None
+    [marked] = [each for each in pair.events_of(pair.first) if each.props["id"] == event_id]
+    assert REDRIVE in marked.props and REDRIVE not in row.props
+    await pair.run(5)
+    await pair.fail_over()
+    assert (await pair.demo.post(f"/api/v1/events/{event_id}/redrive", {})).status == 202
+    await pair.run(30)
+    await back(pair)
+    places = {each.pk for each in pair.events_of(pair.first)}
+    for seen in (row, marked):
+        steps = changing.redrive(row.pk, {row.rk: seen}, pair.now, "slept", lambda shard: mirroring.mirror(shard, WAY._replace(epoch=3)))
+        placed = await pair.do(pair.app.scheduler.runner.run(steps))
+        assert placed is not None and placed[row.rk].shard in places
+    assert {each.pk for each in pair.events_of(pair.first)} == places
 
 
 async def test_an_event_redriven_twice_and_announced_once_is_found_delivered_after_a_failover(pair: PairWorld) -> None:

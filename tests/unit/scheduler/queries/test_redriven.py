@@ -10,9 +10,13 @@ import pytest
 
 from shared.core.clock import to_text
 from shared.delivery.channels.ports import Verdict
-from shared.engine.effects import Steps
+from shared.engine.effects import Steps, write
 from shared.scheduler.changes import verbs as changes
+from shared.scheduler.keys import GATE
 from shared.scheduler.state_pass import StatePass
+from shared.storage.memory import MemoryTables
+from shared.storage.names import EVENTS as STORED
+from shared.storage.ports import Delete
 from tests.unit.scheduler.harness import World
 from tests.unit.scheduler.ingest.test_accounts import Accounts
 from tests.unit.scheduler.mirror.pair import PairWorld
@@ -116,6 +120,61 @@ async def create(world: World, durability: str, count: int = 3) -> list[str]:
 @pytest.mark.parametrize("durability", ["standard", "fast"])
 async def test_redriven_event_is_one_event(world: World, durability: str) -> None:
     await check_one_of_three(world, await create(world, durability))
+
+
+async def check_cost_of_the_fortieth(world: World, ids: list[str], accounts: list[MemoryTables]) -> None:
+    """Forty dead events of one shard are redriven one after the other."""
+
+    def transactions() -> int:
+        return sum(tables.transactions[kind] for tables in accounts for kind in ("get", "query", "write"))
+
+    await dead(world, *ids)
+    taken = []
+    for event_id in ids:
+        before = transactions()
+        await redrive(world, event_id)
+        taken.append(transactions() - before)
+        await world.run(5)
+    assert taken[39] == taken[1], taken
+    assert await figures(world) == {"delivered": 40}
+
+
+async def test_redrive_of_a_shards_fortieth_event_takes_as_many_transactions_as_of_the_second(world: World) -> None:
+    ids = await create(world, "standard", 40)
+    assert len({row.pk for row in world.rows(STORED)}) == 1
+    await check_cost_of_the_fortieth(world, ids, [world.tables])
+
+
+async def test_redrive_of_a_mirrored_shards_fortieth_event_takes_as_many_transactions_as_of_the_second(pair: PairWorld) -> None:
+    ids = await create(pair, "mirrored", 40)
+    assert len({row.pk for row in pair.events_of(pair.first)}) == 1
+    await check_cost_of_the_fortieth(pair, ids, [pair.first.inner, pair.second.inner])
+
+
+async def test_redriven_events_of_one_call_share_a_shard(world: World) -> None:
+    await dead(world, *await create(world, "standard", 5))
+    before = {row.pk for row in world.rows(STORED)}
+    assert (await world.demo.post("/api/v1/dead-letters/redrive", {})).json()["redriven"] == 5
+    assert len({row.pk for row in world.rows(STORED)} - before) == 1
+    await world.run(40)
+    assert await figures(world) == {"delivered": 5}
+
+
+async def test_redrive_of_an_event_that_retention_removes_meanwhile_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    [event_id] = await create(world, "standard", 1)
+    await dead(world, event_id)
+    [row] = [row for row in world.rows(STORED) if row.rk != GATE]
+    plain = changes.redrive
+
+    def late(source: str, rows: Any, *given: Any) -> Any:
+        yield from write(STORED, row.pk, Delete(row.rk, row.etag))
+        return (yield from plain(source, rows, *given))
+
+    monkeypatch.setattr(changes, "redrive", late)
+    answer = await world.demo.post(f"{EVENTS}/{event_id}/redrive", {})
+    assert answer.status == 404, answer
+    await world.run(40)
+    assert not [each for each in world.rows(STORED) if each.rk != GATE]
 
 
 async def test_event_that_is_cancelled_after_its_redriver_ended_early_is_one_event(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
