@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 MEMORY: Final = 60.0
@@ -41,9 +41,9 @@ class StoragePressure:
     def observe(self, refused: bool, now: float, memory: float = MEMORY) -> StoragePressure:
         """Return the pressure after one more request. now: steady seconds. memory: seconds after which a request counts 1/e."""
         kept = self._kept(now, memory)
-        after = StoragePressure(self.asked * kept + 1.0, self.refused * kept + refused, now)
-        share = after.refused / (after.asked + ASSUMED)
-        return replace(after, high=share >= ENDS if self.high else share >= BEGINS and after.refused > FEW)
+        asked_now, refused_now = self.asked * kept + 1.0, self.refused * kept + refused
+        share = refused_now / (asked_now + ASSUMED)
+        return StoragePressure(asked_now, refused_now, now, share >= ENDS if self.high else share >= BEGINS and refused_now > FEW)
 
     def share(self, now: float, memory: float = MEMORY) -> float:
         """Return the share of refused requests, 0 to 1. It falls while nothing is asked."""

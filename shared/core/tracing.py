@@ -23,11 +23,13 @@ HEADER = "traceparent"
 _API = "opentelemetry.trace"
 _PROVIDER = "OTEL_PYTHON_TRACER_PROVIDER"
 """The variable by which the API itself makes an SDK's provider."""
+_PROVIDED = bool(os.environ.get(_PROVIDER))
+"""True if it is set. Read once, because every call asks."""
 
 
 def _imported() -> bool:
     """Return True if an SDK or a context may be set: nobody can have set one without the API."""
-    return _API in sys.modules or bool(os.environ.get(_PROVIDER))
+    return _PROVIDED or _API in sys.modules
 
 
 def on() -> bool:

@@ -29,7 +29,7 @@ async def each_row(tables: Tables, query: RowQuery) -> AsyncIterator[Row]:
 
 async def load_rows(tables: Tables, query: RowQuery) -> list[Row]:
     """Return all rows of a query."""
-    return [row async for row in each_row(tables, query)]
+    return [row async for page in each_page(tables, query) for row in page.rows]
 
 
 async def first_rows(tables: Tables, query: RowQuery, most: int) -> tuple[list[Row], bool]:

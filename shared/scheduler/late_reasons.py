@@ -108,7 +108,7 @@ def between_attempts(props: Mapping[str, Any], last_attempt: Millis | None) -> M
 
 def late_because(props: Mapping[str, Any], late: Millis | None) -> Sequence[Mapping[str, Any]]:
     """Return the reasons as the API shows them, the longest first. late: milliseconds, of a delivered event."""
-    if late is not None and late < LATE_FROM:
+    if (WAITS not in props) if late is None else late < LATE_FROM:
         return ()
     parts: dict[LateReason, Millis] = {}
     for reason, ms in waits_of(props).items():

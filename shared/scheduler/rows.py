@@ -128,7 +128,7 @@ _LONG = ("labels", "pauses", KEY, TARGET, CONTENT_TYPE)
 
 def row_size(body: bytes, props: Mapping[str, Any]) -> int:
     """Estimate the bytes of an event's row with this payload; see `encoded_size`."""
-    return encoded_size(body, *(str(props.get(name, "")).encode() for name in _LONG))
+    return encoded_size(body, *[str(props[name]).encode() for name in _LONG if name in props])
 
 
 def retry_props(retry: RetryIn | None) -> Props:
@@ -311,7 +311,7 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
     shown |= {name: props[name] for name in (CALLBACK, CALLBACK_OF, NOTICE) if name in props}
     if state == "retrying":
         shown["next_attempt"] = to_text(int(props["next"]))
-    if (work := noted_work(props)) is not None and state == "working":
+    if state == "working" and (work := noted_work(props)) is not None:
         shown["work"] = shown_work(props, work)
     if state == "delivered":
         shown["delivered_at"] = to_text(int(props["ended"]))

@@ -125,7 +125,9 @@ def is_user_end(state: Value, props: Props) -> bool:
 
 def user_ends(rows: Mapping[str, Row]) -> int:
     """Return the events of which `is_user_end` is true, as bits by their numbers."""
-    return sum(1 << event_number(rk) for rk, row in rows.items() if is_user_end(row.props["state"], row.props))
+    # Most rows are not asked about, because an owner looks at all of its rows with each transaction.
+    asked = [(rk, row.props) for rk, row in rows.items() if row.props["state"] in USER_ENDED or WORK in row.props]
+    return sum(1 << event_number(rk) for rk, props in asked if is_user_end(props["state"], props))
 
 
 def due_at(props: Props) -> Millis:
@@ -419,7 +421,7 @@ def agenda(
     soonest: Millis | None = None
     working: Millis | None = None
     silent: list[str] = []
-    running, opened = False, 0
+    running, opened, claimable = False, 0, now + CLAIM_AHEAD
     for rk, props in rows.items():
         state = props["state"]
         if state in FINAL:
@@ -450,8 +452,7 @@ def agenda(
             else:
                 claim.append((due_at(props), rk))
             continue
-        due = due_at(props)
-        if due <= now + CLAIM_AHEAD:
+        if (due := due_at(props)) <= claimable:
             claim.append((due, rk))
         elif holds and (hold := holds.get(str(props["channel"]))) is not None and not hold.room and due < hold.until:
             held = _sooner(held, _look_again_at(props, hold))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter
@@ -39,17 +37,16 @@ class BodyBudget:
     def __init__(self, limit: int = MAX_IN_WORK) -> None:
         self._limit, self._in_work = limit, 0
 
-    @contextmanager
-    def hold(self, size: int) -> Iterator[None]:
-        """Count a body of `size` bytes while it is in work. Raises 503 `busy` if there is no room for it; an only body always has room."""
+    def take(self, size: int) -> None:
+        """Count a body of `size` bytes until `release`. Raises 503 `busy` if there is no room for it; an only body always has room."""
         if self._in_work and self._in_work + size > self._limit:
             detail = "Too many large requests are being served; nothing was changed. Repeat the call after Retry-After."
             raise Problem(503, "busy", detail, headers={"retry-after": str(BUSY_RETRY)})
         self._in_work += size
-        try:
-            yield
-        finally:
-            self._in_work -= size
+
+    def release(self, size: int) -> None:
+        """Count a body no longer."""
+        self._in_work -= size
 
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()

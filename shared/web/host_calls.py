@@ -26,12 +26,15 @@ class HostCalls:
         # Before anything is awaited: what is refused is freed at once. A body that is too long is refused without being read.
         size = len(request.body) if len(request.body) <= indexed.max_body else 0
         try:
-            with self._bodies.hold(size):
-                if self._on_call is not None:
-                    await self._on_call()
-                return await serve(self._find_route(indexed), self._get_app, request)
+            self._bodies.take(size)
         except Problem as busy:
             return refuse(busy, request.url)
+        try:
+            if self._on_call is not None:
+                await self._on_call()
+            return await serve(self._find_route(indexed), self._get_app, request)
         except Exception as failure:
             # The route's own failures are answered by `serve`; this is a module that cannot be imported.
             return refuse(problem.of(failure, where=indexed.name), request.url)
+        finally:
+            self._bodies.release(size)

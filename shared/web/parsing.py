@@ -99,8 +99,7 @@ def media_type(headers: Mapping[str, str], accepted: Sequence[str]) -> str:
     `application/json` in `accepted` stands for `application/*+json` too.
     """
     text = headers.get("content-type", "")
-    encoding = headers.get("content-encoding")
-    if text in accepted and encoding is None:
+    if text in accepted and "content-encoding" not in headers:
         return text
     kind, *parameters = (part.strip() for part in text.lower().split(";"))
     json_like = kind.startswith("application/") and kind.endswith("+json") and "application/json" in accepted
@@ -111,6 +110,7 @@ def media_type(headers: Mapping[str, str], accepted: Sequence[str]) -> str:
         name, _, value = parameter.partition("=")
         if name.strip() == "charset" and value.strip().strip('"') not in ("utf-8", "utf8"):
             raise Problem(415, "unsupported-media-type", f"The body has the charset {_cut(value.strip())}. Send it in UTF-8.")
+    encoding = headers.get("content-encoding")
     if encoding is not None and encoding.strip().lower() not in ("", "identity"):
         raise Problem(415, "unsupported-media-type", f"The body has the Content-Encoding {_cut(encoding.strip())}. Send it uncompressed.")
     return kind

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -71,10 +70,17 @@ async def serve(route: Route, get_app: GetApp, request: ApiRequest) -> ApiRespon
 class _Progress:
     """The progress of a call: its handler has begun, or its caller has been answered without it."""
 
-    __slots__ = ("abandoned", "begun")
+    __slots__ = ("abandoned", "begun", "waiting")
 
     def __init__(self) -> None:
         self.begun = self.abandoned = False
+        self.waiting: asyncio.Future[None] | None = None
+        """Ends the wait for the answer."""
+
+    def end(self) -> None:
+        """Let the caller's task go on: the call has ended, or is late."""
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_result(None)
 
 
 _late: set[asyncio.Task[ApiResponse]] = set()
@@ -89,16 +95,17 @@ async def _serve(route: Route, get_app: GetApp, request: ApiRequest) -> ApiRespo
     """
     if route.standalone:
         return await _handle(route, get_app, request, _Progress())
-    progress = _Progress()
-    task = asyncio.ensure_future(_handle(route, get_app, request, progress))
+    progress, loop = _Progress(), asyncio.get_running_loop()
+    # It begins at once, and a call that waits for nothing has ended then.
+    task = asyncio.Task(_handle(route, get_app, request, progress), loop=loop, eager_start=True)
+    if task.done():
+        return task.result()
     seconds = ANSWER_BATCH_WITHIN if route.max_body > _BATCH else ANSWER_WITHIN
     # What `asyncio.wait` does, in half of the time, which every call pays.
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-    limit = loop.call_later(seconds, _end, ended)
-    task.add_done_callback(partial(_end, ended))
+    progress.waiting = loop.create_future()
+    limit = loop.call_later(seconds, progress.end)
     try:
-        await ended
+        await progress.waiting
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.wait((task,))
@@ -112,11 +119,6 @@ async def _serve(route: Route, get_app: GetApp, request: ApiRequest) -> ApiRespo
     task.add_done_callback(_late.discard)
     found = problem.late(seconds, unknown=progress.begun and not route.reads, where=route.name)
     return _unserved(route, found, request.url)
-
-
-def _end(ended: asyncio.Future[None], _: object = None) -> None:
-    if not ended.done():
-        ended.set_result(None)
 
 
 async def _handle(route: Route, get_app: GetApp, request: ApiRequest, progress: _Progress) -> ApiResponse:
@@ -136,6 +138,8 @@ async def _handle(route: Route, get_app: GetApp, request: ApiRequest, progress: 
             # The receiver of an event has no key; the path names the tenant, and its token was checked.
             await app.limit_notices.reached(call.tenant or call.params.get("tenant", ""), found.limit, found.detail)
         return refuse(found, request.url) if app is not None else _unserved(route, found, request.url)
+    finally:
+        progress.end()
 
 
 def _unserved(route: Route, found: Problem, url: str) -> ApiResponse:

@@ -219,9 +219,10 @@ class Express:
 
 def _is_for_express(event: EventToStore, now: Millis) -> bool:
     """Return True if the event is due now, and nothing else than its delivery is to be done about it."""
+    if event.due > now + EXPRESS_AHEAD or event.props["state"] != "scheduled":
+        return False
     # An event that stands in a line may have to wait for others; the first one of a fan-out has two ids.
-    special = event.durability != "standard" or has_line(event.props) or event.fanout is not None
-    return not special and event.due <= now + EXPRESS_AHEAD and event.props["state"] == "scheduled"
+    return event.durability == "standard" and not has_line(event.props) and event.fanout is None
 
 
 def _remember(moments: dict[str, float], tenant: str, moment: float) -> None:

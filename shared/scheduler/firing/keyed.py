@@ -92,21 +92,20 @@ class KeyedEvents:
         return rk in self._considered or not has_line(self._session.rows[rk].props)
 
     async def blocked(self, claim: Sequence[str], outcomes: Mapping[str, rules.RowOutcome]) -> dict[str, Millis]:
-        """Return those of the claimable events that must wait for their keys, and when to look at each again.
+        """Return those of the claimable events in lines that must wait for their keys, and when to look at each again.
 
         outcomes: those that the next transaction stores.
         """
         self.urgent = False
         self._considered = frozenset(claim)
-        keyed = [rk for rk in claim if has_line(self._session.rows[rk].props)]
-        if not keyed:
+        if not claim:
             return {}
         found: dict[str, Millis] = {}
         asking: dict[KeyLine, _Line] = {}
         wanted: dict[KeyLine, list[str]] = {}
         now = self._clock.now()
         limited: dict[str, KeyLimits | None] = {}
-        for rk in keyed:
+        for rk in claim:
             props = self._session.rows[rk].props
             source = OVERLAP if OVERLAP in props else f"channel {props['channel']}"
             if source not in limited:

@@ -196,10 +196,12 @@ class Owner:
         skips: Mapping[str, rules.RowOutcome] = {}
         self._keyed.begin()
         if todo.claim and not going:
-            blocked = await self._unowned.blocked(self._session.rows, todo.claim)
+            in_lines = [rk for rk in todo.claim if has_line(rows[rk])]
+            blocked = await self._unowned.blocked(self._session.rows, in_lines)
             # Those that wait for an owner ask for no turn, which they could not use.
-            blocked |= await self._keyed.blocked([rk for rk in todo.claim if rk not in blocked], self._outcomes)
+            blocked |= await self._keyed.blocked([rk for rk in in_lines if rk not in blocked], self._outcomes)
             skips = await self._keyed.skips()
+        asked = todo.claim
         if blocked:
             todo = decide(FREE, blocked)
         if todo.claim and not going:
@@ -218,7 +220,7 @@ class Owner:
                 todo = decide(holds, blocked)
         todo.settle.update({rk: silence(rows[rk], policy(rows[rk]), self._clock.now()) for rk in todo.silent})
         todo.settle.update(skips)
-        if todo.claim:
+        if todo.claim is not asked:
             # Time has passed since the turns were asked for: an event that can be claimed only now has none.
             todo = todo._replace(claim=[rk for rk in todo.claim if self._keyed.considered(rk)])
         return todo

@@ -29,7 +29,7 @@ class UnownedEvents:
         self._attempts, self._clock, self._succeeds = attempts, clock, succeeds
 
     async def blocked(self, rows: Mapping[str, Row], claim: Sequence[str]) -> dict[str, Millis]:
-        """Return those of the claimable events that must wait, and when to look at each again."""
+        """Return those of the claimable events in lines that must wait, and when to look at each again."""
         by_key: dict[tuple[str, str], list[str]] = {}
         for rk in claim:
             if KEY in (props := rows[rk].props):

@@ -74,11 +74,13 @@ class Waits:
         if fired - first < LATE_FROM and "next" not in props:
             return found
         if fired - first >= LATE_FROM:
-            before = self._before._replace(first=self._lost.get(str(props["id"]), 0))
+            event, before = str(props["id"]), self._before
+            if event in self._lost:
+                before = before._replace(first=self._lost[event])
             alone = [before] if own is None else [before, own]
-            if (since := self._keyed.get(str(props["id"]))) is not None:
+            if (since := self._keyed.get(event)) is not None:
                 alone.append(Span("ordering-key", since, fired))
-            if (since := self._unowned.get(str(props["id"]))) is not None:
+            if (since := self._unowned.get(event)) is not None:
                 alone.append(Span("partition-owner", since, fired))
             found = split(first, fired, chain(alone, self._observed(target)))
         if "next" in props:

@@ -539,7 +539,8 @@ class Ingest:
             bounds.append((target.spec.max_payload, body if isinstance(target.spec, QueueChannel) else sent, ""))
         if durability == "fast":
             bounds.append((MAX_SMALL_PAYLOAD, body, ""))
-        for limit, carried, name in sorted(bounds, key=lambda bound: bound[0]):
+        if over := [bound for bound in bounds if len(bound[1]) > bound[0]]:
+            limit, carried, name = min(over, key=lambda bound: bound[0])
             _sized_for(carried, limit, name)
 
     @staticmethod
@@ -558,7 +559,7 @@ class Ingest:
 
 def unstored(results: Sequence[Stored | StorageError]) -> int:
     """Return how many of the writer's results add no event: it was stored before, or certainly is not stored."""
-    return sum(isinstance(each, Rejected | Unavailable) or (isinstance(each, Stored) and each.existing is not None) for each in results)
+    return sum(each.existing is not None if isinstance(each, Stored) else isinstance(each, Rejected | Unavailable) for each in results)
 
 
 class _LineProblems:

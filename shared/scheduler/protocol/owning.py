@@ -6,7 +6,7 @@ soon as the store shows that another owner has the shard; the session is then en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -405,11 +405,11 @@ def note_of(shard: str) -> Steps[None]:
         yield from note_redriven(shard, f"{gate.bucket}:{shard}")
 
 
-def claimed(session: OwnerSession, started: Iterable[str]) -> list[str]:
+def claimed(session: OwnerSession, started: Container[str]) -> list[str]:
     """Return the rows with a stored claim of this session and no started delivery, the earliest due first."""
-    known, epoch = set(started), session.epoch
+    epoch = session.epoch
     ready = [
-        row for row in session.rows.values() if row.props["state"] == "firing" and row.rk not in known and row.props.get("epoch") == epoch
+        row for row in session.rows.values() if row.props["state"] == "firing" and row.rk not in started and row.props.get("epoch") == epoch
     ]
     return [row.rk for row in sorted(ready, key=lambda row: int(row.props["due"]))]
 

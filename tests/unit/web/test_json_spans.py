@@ -131,14 +131,16 @@ async def test_the_number_of_elements_is_bounded_before_any_is_parsed() -> None:
 
 def test_bodies_in_work_are_bounded() -> None:
     budget = bodies.BodyBudget(100)
-    with budget.hold(60):
-        with budget.hold(40), pytest.raises(Problem) as refused, budget.hold(1):
-            pass
-        assert refused.value.status == 503 and int(refused.value.headers["retry-after"]) > 0
-        with budget.hold(40):
-            pass
-    with budget.hold(1000):  # An only body always has room.
-        pass
+    budget.take(60)
+    budget.take(40)
+    with pytest.raises(Problem) as refused:
+        budget.take(1)
+    assert refused.value.status == 503 and int(refused.value.headers["retry-after"]) > 0
+    budget.release(40)
+    budget.take(40)
+    budget.release(60)
+    budget.release(40)
+    budget.take(1000)  # An only body always has room.
 
 
 def single(outside: bytes, payload: bytes) -> bytes:
