@@ -76,8 +76,13 @@ class Facet:
         return {}
 
     def beside(self, row: Row, outcome: RowOutcome, change: Props) -> list[Op]:
-        """Return the operations that go with the change of an event's row. The change may be completed."""
+        """Return the operations that go with the change of an event's row, which may be completed. `Upsert` alone: a refused operation
+        would refuse the change, each time."""
         return []
+
+    def rows_beside(self, outcome: RowOutcome) -> int:
+        """Return the most operations that `beside` returns for an outcome. Only facets that override `beside` are asked."""
+        return 1
 
     def written(self, change: Props, props: Mapping[str, Any]) -> Props:
         """Return a user's change as it is written to a row with these properties."""
@@ -172,6 +177,9 @@ class Facets(Facet):
         for facet in self._at["beside"]:
             found += facet.beside(row, outcome, change)
         return found
+
+    def rows_beside(self, outcome: RowOutcome) -> int:
+        return sum([facet.rows_beside(outcome) for facet in self._at["beside"]])
 
     def written(self, change: Props, props: Mapping[str, Any]) -> Props:
         for facet in self._at["written"]:

@@ -88,16 +88,6 @@ class RowOutcome(NamedTuple):
     deadline: Millis | None = None
     """For work whose receiver was silent: the outcome applies while the work goes on, and its time is over at this time."""
 
-    @property
-    def rows(self) -> int:
-        """The number of rows in the transaction that settles it."""
-        return 1 if self.answer is None else 2
-
-
-def rows_of(outcomes: Iterable[RowOutcome]) -> int:
-    """Return the number of rows that a transaction writes to settle the outcomes."""
-    return sum(outcome.rows for outcome in outcomes)
-
 
 def tally(states: Iterable[Value]) -> Counts:
     """Count the rows by state. Every owner starts from these counts and never from a former owner's numbers."""

@@ -44,7 +44,7 @@ from .notices import mutants as notice_mutants
 from .notices import plays as notice_plays
 from .pairs import mutants as pair_mutants
 from .pairs import plays as pair_plays
-from .shards import callbacks, end_plays, express, long_work, mutants, plays, world
+from .shards import added, callbacks, end_plays, express, long_work, mutants, plays, world
 from .stored import PROJECTIONS, StoredStates, write_golden
 from .turns import endless
 from .turns import mutants as turn_mutants
@@ -79,6 +79,7 @@ PROTOCOLS = {
         mutants.MUTANTS,
         mutants.hunt,
     ),
+    "facet": Protocol(added.ADDED_PLAYS, added.AddedWorld, added.ADDED_MUTANTS, added.hunt_added, explore=added.explore),
     "change": Protocol(change_plays.PLAYS, change_plays.ChangeWorld, change_mutants.MUTANTS, change_mutants.hunt),
     "pair": Protocol(pair_plays.PAIR_PLAYS, pair_plays.world, pair_mutants.PAIR_MUTANTS, pair_mutants.hunt_pair),
     "lease": Protocol(lease_plays.PLAYS, lease_world.World, lease_mutants.MUTANTS, lease_mutants.hunt),

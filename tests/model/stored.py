@@ -105,6 +105,7 @@ def _endless(model: Any, state: Any) -> Hashable:
 
 PROJECTIONS: dict[str, Callable[[Any, Any], Hashable]] = {
     "shard": _table,
+    "facet": _table,
     "change": _table,
     "pair": _table,
     "key": _table,

@@ -16,6 +16,7 @@ from rich.table import Table
 from .history import Report, simulate
 from .planted import PLANTED, planted
 from .profile import STYLES
+from .world.added import simulate_added
 from .world.bulk import simulate_bulk
 from .world.fanned import simulate_fanouts
 from .world.keyed_histories import simulate_keys
@@ -34,6 +35,7 @@ KINDS = {
     "jobs": simulate_bulk,
     "fanouts": simulate_fanouts,
     "wakes": simulate_woken,
+    "facet": simulate_added,
 }
 """Histories of other kinds, by the option that asks for them."""
 COLLECT_EVERY = 50
@@ -59,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", action="store_true", help="with bulk jobs of searchable labels")
     parser.add_argument("--labels", action="store_true", help="with searchable labels")
     parser.add_argument("--wakes", action="store_true", help="with planned wakes and without timers")
+    parser.add_argument("--facet", action="store_true", help="with a facet that the service does not have")
     parser.add_argument("--planted", choices=PLANTED, metavar="BUG", help=f"with a known bug: {'; '.join(PLANTED)}")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first violation")
     parser.add_argument("--verbose", action="store_true", help="print the whole trace")

@@ -20,6 +20,7 @@ from ..keys import MIRRORED, Address, place_of
 from ..overlap import KEY, OVERLAP, asked_props, has_line
 from ..protocol.changing import WINDOW, cancel_together, find
 from ..queries.event_filter import EventFilter
+from ..receipts import RECEIVED
 from ..rules import asked_due, may_change
 from .model import MOST_UNFINISHED
 from .rows import BulkJob
@@ -34,7 +35,7 @@ FIRE_IN: Millis = 4_000
 TRIES: Final = 3
 CHANGED: Final = "changed"
 _GONE: Final = frozenset({"not-found"})
-_CANCEL: Final = ("flag", "next", ORIGIN, KEY, OVERLAP)
+_CANCEL: Final = ("flag", "next", ORIGIN, KEY, OVERLAP, RECEIVED)
 """Properties of an event that its cancel depends on, besides those of every filter."""
 _CHANGED: Final = frozenset({"precondition-failed", "already-final", "not-dead"})
 

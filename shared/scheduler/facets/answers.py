@@ -16,3 +16,6 @@ class Answers(Facet):
 
     def beside(self, row: Row, outcome: RowOutcome, change: Props) -> list[Op]:
         return [add_answer(row, change, outcome.answer)] if outcome.answer is not None else []
+
+    def rows_beside(self, outcome: RowOutcome) -> int:
+        return int(outcome.answer is not None)

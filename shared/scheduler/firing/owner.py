@@ -151,8 +151,8 @@ class Owner:
             self._shed()
             if todo.owed:
                 self._owed.start([self._session.rows[rk] for rk in todo.owed if rk not in self._outcomes])
-        outcomes = self._take_outcomes(todo)
-        room = owning.MAX_CHANGES - rules.rows_of(outcomes.values())
+        outcomes, outcome_rows = self._take_outcomes(todo)
+        room = owning.MAX_CHANGES - outcome_rows
         arrivals = self._arrivals
         if going:
             arrivals.close()
@@ -165,7 +165,7 @@ class Owner:
                 return False
             rows, epoch = self._session.rows, self._session.epoch
             left = any(rk in rows and rules.needs_claim(rows[rk].props, epoch) for rk in claims)
-            if rules.rows_of(outcomes.values()) + len(claims) < owning.MAX_CHANGES and not left and self._running:
+            if outcome_rows + len(claims) < owning.MAX_CHANGES and not left and self._running:
                 await self._pause(todo)
             return True
         if todo.finished and not self._running and not arrivals.stays(self._clock.monotonic()):
@@ -246,20 +246,22 @@ class Owner:
             self._add_outcome(rk, unclaimed(self._session.rows[rk].props))
         self._recount()
 
-    def _take_outcomes(self, todo: rules.Agenda) -> dict[str, rules.RowOutcome]:
+    def _take_outcomes(self, todo: rules.Agenda) -> tuple[dict[str, rules.RowOutcome], int]:
+        """Take the outcomes of the next transaction; return them, and the most rows that it writes for them."""
         ready = {**self._outcomes, **todo.settle}
         taken: dict[str, rules.RowOutcome] = {}
         rows = size = 0
         for rk, outcome in ready.items():
-            rows += outcome.rows
+            more = 1 + self._session.facets.rows_beside(outcome)
             size += 0 if outcome.answer is None else outcome.answer.size
-            if rows > owning.MAX_CHANGES or size > ANSWER_BYTES:
+            if taken and (rows + more > owning.MAX_CHANGES or size > ANSWER_BYTES):
                 break
+            rows += more
             taken[rk] = outcome
         for rk in taken:
             self._outcomes.pop(rk, None)
         # What is left over goes with the next transaction, which follows at once.
-        return taken
+        return taken, rows
 
     def _add_outcome(self, rk: str, outcome: rules.RowOutcome) -> None:
         """Keep an outcome for the next transaction."""

@@ -135,7 +135,7 @@ def cancel_together(rows: Sequence[Row], now: Millis, nonce: str, receipt: Props
     them one by one.
     """
     change: Props = {"state": "cancelled", "ended": now, "by": nonce, **receipt}
-    ops = (Merge(row.rk, {**change, **FACETS.touched(row.props)}, row.etag) for row in rows)
+    ops = (Merge(row.rk, {**as_written(change, row.props), **FACETS.touched(row.props)}, row.etag) for row in rows)
     answer = yield from write(EVENTS, rows[0].pk, *ops)
     return isinstance(answer, Applied)
 

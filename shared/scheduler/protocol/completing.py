@@ -11,13 +11,13 @@ rests again. The gate is not written: its counts show the change when the next o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from ...core.clock import Millis
 from ...engine.effects import Steps, get, write
 from ...storage.names import EVENTS, SHARDS
-from ...storage.ports import Applied, Insert, Merge, Props, Row
+from ...storage.ports import Applied, Insert, Merge, Op, Props, Row
 from ..facets import FACETS
 from ..facets.long_work.rules import HeldToken, WorkState, state_of
 from ..keys import Address, index_key, index_partition, shard_tenant
@@ -50,8 +50,9 @@ def settle_work(address: Address, token: HeldToken, now: Millis, decide: Decide,
             return WorkSettled(row, state)
         outcome = decide(row.props)
         change: Props = {"state": outcome.state, **outcome.props, **facets.marks(row.props, outcome)}
+        beside = facets.beside(row, outcome, change)
         yield from _prepare(row, outcome, now if facets.owes({**row.props, **change}) else None, facets)
-        settled = yield from _changed(row, change)
+        settled = yield from _changed(row, change, beside)
         if settled is not None:
             return WorkSettled(settled, state_of(settled.props, token), changed=True)
 
@@ -71,9 +72,10 @@ def extend_work(address: Address, token: HeldToken, change_of: Callable[[Props],
             return WorkSettled(settled, state, changed=True)
 
 
-def _changed(row: Row, change: Props) -> Steps[Row | None]:
-    """Merge a change on the row's ETag; None if it is refused or lost. Then the row is read again: it shows what became of it."""
-    answer = yield from write(EVENTS, row.pk, Merge(row.rk, {**change, **FACETS.touched(row.props)}, row.etag))
+def _changed(row: Row, change: Props, beside: Collection[Op] = ()) -> Steps[Row | None]:
+    """Merge a change on the row's ETag, with the operations that go with it; None if it is refused or lost. Then the row is read again: it
+    shows what became of it."""
+    answer = yield from write(EVENTS, row.pk, Merge(row.rk, {**change, **FACETS.touched(row.props)}, row.etag), *beside)
     if not isinstance(answer, Applied):
         return None
     return Row(row.pk, row.rk, {**row.props, **change}, answer.etags[0], row.timestamp, row.read_at)

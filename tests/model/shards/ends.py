@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from shared.scheduler import rules
-from shared.scheduler.keys import GATE
+from shared.scheduler.keys import FIRST_EVENT, GATE
 from shared.scheduler.protocol.user_ends import NO_ENDS, UserEnds, noted_shard, parse_ends, partition_of, with_ends
 from shared.scheduler.shard.gate import parse_gate
 from shared.storage.names import EVENTS, SWEEPS
@@ -22,7 +22,8 @@ def judge_ends(cells: dict[Cell, Found], shard: str) -> None:
         return
     tally = parse_gate(dict(gate[1])).tally
     known = tally.user_ends | noted(cells, shard)
-    rows = {cell[2]: dict(props) for cell, (_, props) in cells.items() if cell[:2] == (EVENTS, shard) and cell[2] != GATE and props}
+    events = {cell[2]: props for cell, (_, props) in cells.items() if cell[:2] == (EVENTS, shard) and cell[2].startswith(FIRST_EVENT)}
+    rows = {rk: dict(props) for rk, props in events.items() if props}
     expected: Counter[str] = Counter()
     for rk, props in rows.items():
         unknown = rules.is_user_end(props["state"], props) and not known >> rules.event_number(rk) & 1

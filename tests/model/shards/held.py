@@ -6,7 +6,7 @@ import orjson
 
 from shared.scheduler import rules
 from shared.scheduler.facets.finding import HELD, STATE_ROWS, key_of, partition_of, shard_of
-from shared.scheduler.keys import GATE
+from shared.scheduler.keys import FIRST_EVENT
 from shared.storage.names import EVENTS, SWEEPS
 
 from ..checking.checker import Violation
@@ -15,7 +15,8 @@ from ..checking.state import ABSENT, Cell, Found
 
 def judge_held(cells: dict[Cell, Found], shard: str, until: int) -> None:
     """Judge the held row when the shard's gate rests. until: time until which the events' channel takes none. Raises `Violation`."""
-    events = [dict(props) for cell, (_, props) in cells.items() if cell[:2] == (EVENTS, shard) and cell[2] != GATE and props]
+    rows = {cell[2]: props for cell, (_, props) in cells.items() if cell[:2] == (EVENTS, shard)}
+    events = [dict(props) for rk, props in rows.items() if rk.startswith(FIRST_EVENT) and props]
     waiting = sum(props["state"] in rules.WAITING and rules.due_at(props) < until for props in events)
     # Users cancel and move events without the owner, which still counts them.
     gone = sum(props["state"] in ("cancelled", "moved", *rules.GOING) for props in events)

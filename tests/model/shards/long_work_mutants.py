@@ -21,13 +21,13 @@ from ..checking.mutants import Mutant, Patch, relay
 def without_etag() -> list[Patch]:
     plain = completing._changed
 
-    def changed(row: Any, change: Any) -> Any:
+    def changed(row: Any, change: Any, beside: Any = ()) -> Any:
         def loose(effect: Any) -> Any:
             if isinstance(effect, Write):
                 return Write(effect.table, effect.pk, tuple(Merge(op.rk, op.props, ANY) for op in effect.ops if isinstance(op, Merge)))
             return effect
 
-        return relay(plain(row, change), loose)
+        return relay(plain(row, change, beside), loose)
 
     return [(completing, "_changed", changed)]
 

@@ -405,7 +405,7 @@ class World:
 
     def _judge_counts(self, cells: dict[Cell, Any], shard: str, gate: Gate) -> None:
         """P3 and P1 of a gate that rests or is done."""
-        rows = [dict(c[1]) for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
+        rows = [dict(c[1]) for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2].startswith(FIRST_EVENT) and c[1]]
         states = [row["state"] for row in rows]
         if gate.state == "resting":
             # Rows cancelled, moved or ended by receivers since the owner last looked are counted when it, or the next one, meets them.
@@ -434,7 +434,7 @@ class World:
         labelled: dict[Any, bool] = {}
         listed: dict[Any, str] = {}
         for (table, shard, rk), _, props in state.store:
-            if table == EVENTS and rk != GATE and props is not None:
+            if table == EVENTS and rk.startswith(FIRST_EVENT) and props is not None:
                 values = dict(props)
                 if values["state"] in LIVE:
                     count[values["id"]] = count.get(values["id"], 0) + 1
@@ -566,7 +566,8 @@ class World:
                 # In a mirrored shard only the redriver notes them: a crash before that leaves a number in `stats`, and no event.
                 if is_redriven(props) and place_of(cell[1]) != MIRRORED and not parse_redriven(ledger[cell[1]]).total():
                     return False
-            if cell[0] == EVENTS and cell[2] != GATE and callback_channel(props, props["state"]) is not None and props.get(OWED) != "":
+            is_event = cell[0] == EVENTS and cell[2].startswith(FIRST_EVENT)
+            if is_event and callback_channel(props, props["state"]) is not None and props.get(OWED) != "":
                 return False
             if cell[0] == EVENTS and props.get(OWED) == "" and all(other.get(CALLBACK_OF) != props["id"] for other in cells.values()):
                 return False

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from shared.scheduler import rules
+from shared.scheduler.answer_rows import KeptAnswer
 from shared.scheduler.facets import FACETS, facets_for
-from shared.scheduler.facets.copies import CAME, ORIGIN
+from shared.scheduler.facets.answers import Answers
+from shared.scheduler.facets.copies import CAME, ORIGIN, Copies
 from shared.scheduler.keys import MIRRORED, Address, event_row, minute_text, shard_key
 from shared.scheduler.points import Facet, Facets
 from shared.scheduler.protocol import ingest, moving, owning
@@ -87,6 +89,7 @@ def test_each_point_reaches_all_facets_in_their_order() -> None:
         "still": (outcome, EVENT),
         "marks": (EVENT, outcome),
         "beside": (row, outcome, {}),
+        "rows_beside": (outcome,),
         "written": ({}, EVENT),
         "owes": (EVENT,),
         "wakes_early": (EVENT,),
@@ -122,6 +125,13 @@ async def test_a_new_facet_acts_when_events_are_stored_settled_and_moved(world: 
     assert stored[HERE.row]["stamp"] == "delivered" and stored[HERE.row]["stamped"] is True
     assert stored[f"s{HERE.row}"] == {"state": "delivered"}
     assert "stamp" not in moving.copied(stored[HERE.row], START, facets) and "stamp" in moving.copied(stored[HERE.row], START, FACETS)
+
+
+def test_a_facet_that_writes_beside_an_event_is_taken_to_write_one_row_unless_it_says_how_many() -> None:
+    outcome = rules.RowOutcome("delivered", {})
+    answered = outcome._replace(answer=KeptAnswer(START, 1, ""))
+    facets = Facets((Copies(), Answers(), Stamping(), Stamping()))
+    assert (facets.rows_beside(outcome), facets.rows_beside(answered)) == (2, 3)
 
 
 async def test_a_shard_calls_the_points_in_the_order_of_its_life(world: World) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from shared.app.application import Application
 from shared.core.clock import to_text
+from shared.scheduler.keys import Address
+from shared.scheduler.protocol import changing
 from shared.scheduler.receipts import MEMBERS, RECEIVED, Received, is_overtaken, noted, receipts_of, with_receipts
 from shared.storage import Storage
 from shared.storage.names import EVENTS
@@ -324,3 +326,17 @@ def test_a_row_keeps_a_receipt_for_each_member_and_each_request_once() -> None:
     for number, member in enumerate(sorted(MEMBERS)):
         row = with_receipts(noted(Receipt(EVER, EVER, "f" * 12, 10**19 + number), frozenset({member})), row)
     assert len(str(row[RECEIVED])) < 900
+
+
+async def test_a_cancel_of_several_events_at_once_keeps_the_receipts_that_single_cancels_keep(world: World) -> None:
+    """Its bounds begin before those of a change that it replaces: nobody may take it for the earlier one."""
+    former, new = Receipt(100, 200, "p", 1), Receipt(50, 150, "q", 1)
+    ids = [(await world.demo.create())["id"] for _ in range(3)]
+    for each in ids:
+        await world.put_props("demo", each, **noted(former, frozenset({"due"})))
+    one, *others = world.events()
+    run = world.app.scheduler.runner.run
+    assert await run(changing.cancel_together(others, world.now, "n", noted(new)))
+    assert isinstance(await run(changing.cancel(Address(one.pk, one.rk), world.now, "n", receipt=noted(new))), changing.Done)
+    kept = [receipts_of(row.props) for row in world.events()]
+    assert [(each.receipt.low, each.members) for [each] in kept] == [(100, MEMBERS)] * 3

@@ -132,7 +132,9 @@ def stored() -> StoredProps:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MemoryTables, "write", checked)
-        histories: list[Any] = [simulate, simulate_leases, partial(simulate_checkpoints, hours=1.0), *PLAYS.values()]
+        # The rows of the facet that only tests have are declared nowhere.
+        of_the_service = (play for name, play in PLAYS.items() if name != "facet")
+        histories: list[Any] = [simulate, simulate_leases, partial(simulate_checkpoints, hours=1.0), *of_the_service]
         for play in histories:
             # Two of each: in one history alone, no shard happens to rest, or no event has a callback.
             play(0)
