@@ -154,6 +154,10 @@ class KubernetesApi:
             self._server.server_close()
             self._server = None
 
+    @property
+    def is_listening(self) -> bool:
+        return self._server is not None
+
     def environment(self) -> dict[str, str]:
         """Return the variables of a pod on the node."""
         place = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(self.port)}

@@ -117,6 +117,7 @@ def test_node_is_cordoned_before_the_first_pod_leaves_and_is_prepared_only_when_
 
 
 def test_pod_that_the_scheduler_still_sends_to_the_cordoned_node_leaves_too(api: KubernetesApi) -> None:
+    api.add("early", lingers=5)
     api.before = once("pods list", lambda: api.add("late"), number=2)
     assert hook("prepare") == 0
     assert api.on_node() == []
@@ -250,6 +251,16 @@ def test_pod_that_another_drain_asked_to_leave_too_slowly_is_asked_to_hurry_once
     assert [body["metadata"]["name"] for body in api.evictions()] == ["long"]
 
 
+def test_pod_is_asked_to_hurry_only_once_where_the_servers_clock_is_ahead(
+    api: KubernetesApi, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impact_in(30, clock, monkeypatch, "Preempt")
+    pod = api.add("long", grace=600, lingers=20)
+    pod.end(None, clock.time())
+    clock.woken = lambda passed: setattr(pod, "deletion", clock.time() + 60)
+    assert hook("prepare") == 0 and len(api.evictions("long")) == 1
+
+
 # -- the option that deletes
 
 
@@ -377,16 +388,29 @@ def test_token_that_is_known_only_seconds_later_is_tried_again(api: KubernetesAp
 def test_server_that_is_away_for_ten_seconds_is_waited_for(api: KubernetesApi, clock: Clock, name: str) -> None:
     api.add("web-1")
     api.end()
-    away = [True]
 
     def come_back(passed: float) -> None:
-        if away and passed >= 10:
-            away.clear()
+        if passed >= 10 and not api.is_listening:
             api.begin()
 
     clock.woken = come_back
     assert hook(name) == 0 and clock.passed >= 10
     assert ("web-1" in api.on_node()) == (name in ("restore", "verify"))
+
+
+def test_node_of_an_event_that_was_called_off_just_before_its_time_has_the_whole_time_to_come_back(
+    api: KubernetesApi, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert hook("prepare") == 0
+    impact_in(10, clock, monkeypatch)
+    api.end()
+
+    def come_back(passed: float) -> None:
+        if passed >= 25 and not api.is_listening:
+            api.begin()
+
+    clock.woken = come_back
+    assert hook("restore") == 0 and not api.is_cordoned()
 
 
 def test_server_that_goes_away_between_evictions_is_waited_for(api: KubernetesApi, clock: Clock) -> None:
@@ -420,6 +444,16 @@ def test_server_that_is_overloaded_is_asked_again_after_the_pause_that_it_wants(
     answers = [(429, {"message": "too many requests"}, 7), (503, {}, 0)]
     monkeypatch.setattr(api, "answer", lambda *call: answers.pop(0) if answers else usual(*call))
     assert hook("prepare") == 0 and clock.passed >= 8
+
+
+def test_server_that_asks_for_a_pause_longer_than_the_notice_is_asked_again_before_the_end(
+    api: KubernetesApi, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impact_in(30, clock, monkeypatch, "Preempt")
+    usual = api.answer
+    answers: list[tuple[int, dict[str, Any], int]] = [(429, {}, 600)]
+    monkeypatch.setattr(api, "answer", lambda *call: answers.pop(0) if answers else usual(*call))
+    assert hook("prepare") == 0 and clock.passed < 20
 
 
 def test_answer_that_is_not_of_an_api_server_is_not_taken_for_an_empty_node(api: KubernetesApi, monkeypatch: pytest.MonkeyPatch) -> None:
