@@ -24,7 +24,7 @@ GAP: Final[Millis] = 22_000
 """Longest pause between two messages in that time. An instance that has done nothing for 30 s may be taken away; 22 s leave room for the
 whole seconds of a queue (1 s), a pause between two polls (2 s), and the 2 s of messages that shards share."""
 UNWATCHED: Final[Millis] = 2_000
-"""A pause between two messages of shards is filled if it is longer than `GAP` less this: no wake would notice that it is too long."""
+"""A pause before a shard's message is shorter than `GAP` by this: no wake would notice that it is too long."""
 STAYS: Final[Millis] = 3_000
 """Least time for which an owner works after the time of its message, which comes `WAKE_EARLY`. A pause begins only then."""
 GAP_CLOSE: Final[Millis] = 12_000
@@ -237,23 +237,31 @@ def _between(
             break
         since = near[index] - LOOK_BEFORE
         stays = STAYS if before in shards else 0
-        longest = gap - UNWATCHED if stays and point in shards else gap + stays
+        if stays and point not in shards and point <= before + stays:
+            # The shard's owner works for longer than this wake.
+            continue
+        last, longest = (gap - UNWATCHED, gap - UNWATCHED) if point in shards else (gap, gap + stays)
         if point > since and point - before > longest:
             if before >= since:
-                fill = _fill(before + stays, point, gap, cheap)
+                fill = _fill(before + stays, point, gap, last, cheap)
             else:
                 # Backwards from the point, until there is one before the time that must have no pause.
-                fill = [point - gap * step for step in range(1, math.ceil((point - since) / gap) + 1)]
+                fill = [point - last - gap * step for step in range(math.ceil((point - last - since) / gap) + 1)]
             new += [each for each in fill if each > max(now + COMES_AFTER, before)]
         before = point
     return list(map(round, new))
 
 
-def _fill(before: float, point: Millis, gap: Millis, cheap: Sequence[Millis]) -> list[float]:
-    """Return the times of the wakes, one at least, that fill the pause between two messages: at cheap times, else in even steps."""
+def _fill(before: float, point: Millis, gap: Millis, last: Millis, cheap: Sequence[Millis]) -> list[float]:
+    """Return the times of the wakes, one at least, that fill the pause between two messages: at cheap times, else in even steps.
+
+    last: the longest pause before `point`. Where an even one would be longer, the others share the rest.
+    """
     found: list[float] = []
-    while not found or point - before > gap:
-        step = (point - before) / max(1 if found else 2, math.ceil((point - before) / gap))
+    while not found or point - before > last:
+        pause = point - before
+        parts = max(2, math.ceil((pause + gap - last) / gap))
+        step = max(pause // parts, (pause - last) // (parts - 1))
         index = bisect_right(cheap, min(before + gap, point - 1)) - 1
         cheaper = index >= 0 and cheap[index] >= before + gap / 2
         before = cheap[index] if cheaper else before + step

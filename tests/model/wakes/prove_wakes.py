@@ -25,6 +25,7 @@ EXPECTED = {
     "a look that reads the index as far as it sends": ("W2", 18),
     "a next look in spite of what it must find": ("P1", 3),
     "pauses that nobody fills": ("W4", 3),
+    "a pause before a shard as long as one that a wake ends": ("W4", 16),
     "a look that does not name its own wakes": ("W5", 25),
     "a plan that forgets the nearest wakes": ("W5", 25),
     "a silent timer taken for one that runs": ("W2", 16),

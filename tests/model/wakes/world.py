@@ -5,7 +5,8 @@ W2: for each row whose message nobody has sent there is a wake that becomes visi
     or that has read it and has not ended; or a filer that has not asked yet. After a fault, the wake comes a look's period later at most.
 W3: the message of a row that says `sent` was sent, or its sender is about to send it. After a fault, a look asks for the shard again.
 W4: from any instant on, and without faults, no pause between two messages before a shard's message is longer than the gap, counted from
-    the time at which the owner of the first has its event; nothing is promised of pauses while messages come earlier.
+    the time at which the owner of the first has its event, and the last of them is shorter by `UNWATCHED`; nothing is promised of pauses
+    while messages come earlier.
 N1: a wake that the plan names for a time to come is in the queue.
 W5: the number of wakes in the queue is bounded, by what `most_wakes` says.
 P1: from every state, without further faults, each shard's message comes: without a fault before it in time, with one a bounded time later.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from shared.engine.effects import LOST, Get, Send, Write
@@ -39,7 +40,18 @@ from shared.scheduler.shard.gate import Counts, Gate
 from shared.scheduler.timings import ANNOUNCE_TOGETHER, DAY, MINUTE, OWNER_SILENT, SEND_AHEAD, SEND_ALONE
 from shared.scheduler.wakes import protocol, rules
 from shared.scheduler.wakes.protocol import LookTimes
-from shared.scheduler.wakes.rules import APART, EARLIER, LOOK_BEFORE, LOOK_EVERY, LOOK_EVERY_ALONE, PLAN, STAYS, TAKEN_LATE, Plan
+from shared.scheduler.wakes.rules import (
+    APART,
+    EARLIER,
+    LOOK_BEFORE,
+    LOOK_EVERY,
+    LOOK_EVERY_ALONE,
+    PLAN,
+    STAYS,
+    TAKEN_LATE,
+    UNWATCHED,
+    Plan,
+)
 from shared.scheduler.wakes.service import PLAN_READ_EVERY, Horizons
 from shared.storage.names import EVENTS, SWEEPS
 from shared.storage.ports import Applied, Insert, Merge, Replace, Row, Upsert, WriteRefused
@@ -474,8 +486,10 @@ class WakeWorld:
         since = max(state.now, message - LOOK_BEFORE)
         times = [state.now, *(at for at in course.taken if at <= message)]
         served = {at for _, at in course.served}
-        for before, after in pairwise(times):
-            longest = GAP + TAKEN_LATE + 2 * self.play.skew + (STAYS if before in served else 0)
+        # An owner works for a while, whatever comes meanwhile.
+        free = accumulate((at + STAYS * (at in served) for at in times), max)
+        for before, after in zip(free, times[1:], strict=False):
+            longest = (GAP - UNWATCHED + SECOND if after in served else GAP + TAKEN_LATE) + 2 * self.play.skew
             if after > since and after - max(before, since) > longest:
                 raise Violation(f"W4: nothing comes for {(after - before) / SECOND:g} s before the message of {shard}")
 

@@ -74,6 +74,12 @@ def test_events_that_are_stored_two_minutes_ahead_are_punctual_from_zero(load: s
     assert found.p99 <= 20
 
 
+@pytest.mark.parametrize("seed", [1, 3])
+def test_four_events_a_minute_are_punctual_where_instances_go_after_20_seconds(seed: int) -> None:
+    """No wake meets a cold process there, so the pause between messages stays as it is."""
+    assert run("four", Platform(idle=20), seed=seed).late <= 0.001
+
+
 @pytest.mark.parametrize(("load", "seconds", "usd"), [("idle", DAY, 1.5), ("hour", DAY, 1.5), ("ten", DAY / 2, 1.6)])
 def test_the_bill_of_a_small_installation_keeps_its_target(load: str, seconds: float, usd: float) -> None:
     assert run(load, Platform(), seconds=seconds).usd <= usd

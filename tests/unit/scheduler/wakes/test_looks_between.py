@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.scheduler.timings import DISPATCH_AHEAD, SEND_AHEAD
-from shared.scheduler.wakes.rules import DISPATCHED_WITHIN, GAP, LOOK_EVERY, Plan, planned_wakes, wakes_for
+from shared.scheduler.wakes.rules import DISPATCHED_WITHIN, GAP, LOOK_EVERY, STAYS, Plan, planned_wakes, wakes_for
 
 NOW = 1_800_000_000_000
 
@@ -17,7 +17,7 @@ def _wakes(plan: Plan, messages: list[int]) -> list[int]:
 
 def test_no_wake_is_added_for_the_dispatch_of_a_shard_whose_wakes_are_planned() -> None:
     # The shard at 140 s will be found by any of the wakes before it; the next of them comes after 38 s.
-    plan = Plan(wakes=tuple(NOW + each for each in (38_000, 58_000, 78_000, 98_000, 119_000)))
+    plan = Plan(wakes=tuple(NOW + each for each in (38_000, 58_000, 78_000, 98_000, 120_000)))
     assert _wakes(plan, [NOW + 17_000, NOW + 140_000]) == []
 
 
@@ -50,3 +50,12 @@ def test_a_pause_between_two_shards_that_no_wake_would_watch_is_filled() -> None
     plan = Plan(woke=NOW, wakes=(NOW + 41_500, NOW + 83_000))
     assert _wakes(plan, [NOW + 10_000, NOW + 29_500, NOW + 51_000]) == [], "it is short enough"
     assert _wakes(plan._replace(wakes=(NOW + 45_500, NOW + 83_000)), [NOW + 10_000, NOW + 31_000, NOW + 51_000]) == [22_000]
+    assert _wakes(plan._replace(wakes=(NOW + 10_000, NOW + 83_000)), [NOW + 31_000]) == [20_500], "a wake does not watch what follows it"
+
+
+def test_a_wake_that_comes_while_an_owner_works_ends_no_pause() -> None:
+    messages = [NOW + 10_000, NOW + 31_000]
+    assert _wakes(Plan(woke=NOW, wakes=(NOW + 12_000, NOW + 83_000)), messages) == [22_000]
+    assert _wakes(Plan(woke=NOW, wakes=(NOW + 12_000, NOW + 21_000, NOW + 83_000)), messages) == []
+    owner_and_gap = NOW + 10_000 + STAYS + GAP
+    assert _wakes(Plan(woke=NOW, wakes=(NOW + 12_000, owner_and_gap, NOW + 83_000)), [messages[0], owner_and_gap + 15_000]) == []
