@@ -40,6 +40,8 @@ EXAMPLES = 20
 """Calls with drawn content for each operation that takes some, beside those for each bound of it."""
 FEW = 8
 """The number of examples for routes with little to draw."""
+ANSWERED_WITHIN = 60.0
+"""Seconds that a call waits for its answer: on a slow machine, the first one of a route makes what later ones find made."""
 LARGE = 40
 """Partitions of a fleet at most: ten thousand take seconds, and make each later call on the fleet slow. Other tests have them."""
 THROWAWAY = [f"throwaway{number}" for number in range(20)]
@@ -236,5 +238,7 @@ def call(case: schemathesis.Case, running: Running, key: str) -> None:
     with requests.Session() as session:
         session.trust_env = False
         headers = {"Authorization": f"Bearer {key}"}
-        answer = case.call_and_validate(base_url=running.url, session=session, headers=headers, excluded_checks=excluded)
+        answer = case.call_and_validate(
+            base_url=running.url, session=session, headers=headers, excluded_checks=excluded, timeout=ANSWERED_WITHIN
+        )
     running.statuses[f"{case.operation.label}"][answer.status_code] += 1

@@ -129,7 +129,8 @@ async def test_a_program_is_ended_with_its_children_when_the_lock_is_lost(app: L
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_no_process_of_the_program_outlives_the_command(app: LockApp, tmp_path: Path, number: signal.Signals) -> None:
     pids = tmp_path / "pids"
-    words = ("locks", "run", "nightly", "--ttl", f"{TTL.seconds}s", "--grace", "0.2", "--", "sh", "-c", SLEEP.format(pids=pids))
+    # Longer than the others': here the command starts in a process of its own, which may have to wait for the processor.
+    words = ("locks", "run", "nightly", "--ttl", "30s", "--grace", "0.2", "--", "sh", "-c", SLEEP.format(pids=pids))
     environment = {**os.environ, "TOCSIN_URL": app.url, "TOCSIN_KEY": KEY}
     pipe = asyncio.subprocess.DEVNULL
     command = await asyncio.create_subprocess_exec(
@@ -138,9 +139,9 @@ async def test_no_process_of_the_program_outlives_the_command(app: LockApp, tmp_
 
     def renewed() -> bool:
         assert command.returncode is None, "the command has ended"
-        return started(pids) and app.renewals >= 2
+        return started(pids) and app.renewals >= 1
 
-    await until(renewed, "the program and renewals")
+    await until(renewed, "the program and a renewal")
     command.send_signal(number)
     code = await within(command.wait(), "the end of the command")
     await until(lambda: gone(pids), "the end of the program")
