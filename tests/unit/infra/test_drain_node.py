@@ -227,6 +227,16 @@ def test_grace_period_that_does_not_fit_is_cut_and_one_that_fits_is_not(
     assert clock.passed < 30
 
 
+def test_grace_period_that_fits_before_the_impact_is_not_cut_to_the_time_of_the_hook(
+    api: KubernetesApi, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impact_in(300, clock, monkeypatch)
+    api.add("long", grace=90, lingers=60)
+    assert [hook("prepare"), hook("prepare")] == [1, 0]
+    [eviction] = api.evictions("long")
+    assert "gracePeriodSeconds" not in eviction["deleteOptions"] and 60 <= clock.passed <= 64
+
+
 def test_grace_period_is_never_cut_to_nothing(api: KubernetesApi, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOCSIN_DEADLINE_SECONDS", "2.5")
     api.add("long", grace=600, lingers=600)
@@ -278,6 +288,16 @@ def test_pod_that_is_refused_is_deleted_in_the_last_seconds_if_the_option_says_s
     assert [body["gracePeriodSeconds"] for body in deletions] == ([9] if is_lost else [])
     assert all(body["preconditions"] == {"uid": pod.uid} for body in deletions)
     assert not is_lost or 18 <= clock.passed <= 28
+
+
+def test_option_deletes_nothing_while_the_impact_is_far_away(api: KubernetesApi, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    impact_in(100, clock, monkeypatch, "Terminate")
+    api.rights.add(("", "pods", "delete"))
+    api.minimum["db"] = 1
+    api.add("db-0", app="db")
+    delete = ["prepare", "--delete-refused"]
+    assert [drain_node.main(delete), drain_node.main(delete)] == [1, 1] and clock.passed == 76
+    assert api.on_node() == ["db-0"] and drain_node.main(delete) == 0 and 88 <= clock.passed <= 98
 
 
 def test_option_that_deletes_needs_a_right_that_the_role_does_not_give(
