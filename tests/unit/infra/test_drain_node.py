@@ -407,13 +407,9 @@ def test_token_that_is_known_only_seconds_later_is_tried_again(api: KubernetesAp
 @pytest.mark.parametrize("name", ["prepare", "restore", "verify", "emergency"])
 def test_server_that_is_away_for_ten_seconds_is_waited_for(api: KubernetesApi, clock: Clock, name: str) -> None:
     api.add("web-1")
-    api.end()
+    api.is_away = True
 
-    def come_back(passed: float) -> None:
-        if passed >= 10 and not api.is_listening:
-            api.begin()
-
-    clock.woken = come_back
+    clock.woken = lambda passed: setattr(api, "is_away", passed < 10)
     assert hook(name) == 0 and clock.passed >= 10
     assert ("web-1" in api.on_node()) == (name in ("restore", "verify"))
 
@@ -423,13 +419,9 @@ def test_node_of_an_event_that_was_called_off_just_before_its_time_has_the_whole
 ) -> None:
     assert hook("prepare") == 0
     impact_in(10, clock, monkeypatch)
-    api.end()
+    api.is_away = True
 
-    def come_back(passed: float) -> None:
-        if passed >= 25 and not api.is_listening:
-            api.begin()
-
-    clock.woken = come_back
+    clock.woken = lambda passed: setattr(api, "is_away", passed < 25)
     assert hook("restore") == 0 and not api.is_cordoned()
 
 
@@ -438,13 +430,7 @@ def test_server_that_goes_away_between_evictions_is_waited_for(api: KubernetesAp
     api.add("web-2", lingers=8)
     api.minimum[""] = 1
 
-    def rest(passed: float) -> None:
-        api.end()
-        if passed >= 12:
-            clock.woken = lambda passed: None
-            api.begin()
-
-    clock.woken = rest
+    clock.woken = lambda passed: setattr(api, "is_away", passed < 12)
     assert hook("prepare") == 0 and api.on_node() == [] and clock.passed >= 12
 
 
@@ -452,7 +438,7 @@ def test_server_that_stays_away_fails_the_hook_within_its_time(
     api: KubernetesApi, clock: Clock, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TOCSIN_DEADLINE_SECONDS", "20")
-    api.end()
+    api.is_away = True
     assert [hook(name) for name in ("prepare", "restore")] == [1, 1]
     assert clock.passed <= 40 and f"did not answer GET /api/v1/nodes/{NODE} in time" in capfd.readouterr().err
 
