@@ -133,6 +133,8 @@ class KubernetesApi:
         self._waiting: list[tuple[float, Pod]] = []
         self.token = ""
         self.renew_token()
+        self.is_away = False
+        """While true, each connection is closed. The port stays the server's, so that no other process takes it."""
         self._server: ThreadingHTTPServer | None = None
         self.port = 0
         for name in (NODE, OTHER):
@@ -141,8 +143,9 @@ class KubernetesApi:
     # -- its life
 
     def begin(self) -> None:
-        """Listen, after an end on the port of before."""
-        self._server = _Server(("127.0.0.1", self.port), _handler(self))
+        """Listen on a free port."""
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self._server.verify_request = lambda *_: not self.is_away  # type: ignore[method-assign]
         self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
@@ -153,10 +156,6 @@ class KubernetesApi:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
-
-    @property
-    def is_listening(self) -> bool:
-        return self._server is not None
 
     def environment(self) -> dict[str, str]:
         """Return the variables of a pod on the node."""

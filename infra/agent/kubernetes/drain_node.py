@@ -56,7 +56,7 @@ ANSWER: Final = 5.0
 PAUSE: Final = 1.0
 """Shortest pause before a call is repeated, and between two looks at the node's pods."""
 LAST: Final = 10.0
-"""Time before the end of `prepare --delete-refused` in which it deletes the pods whose eviction is refused."""
+"""Time before the impact in which `prepare --delete-refused` deletes the pods whose eviction is refused."""
 SETTLED: Final = 2.0
 """Time in which pods still come to a cordoned node, because the scheduler has not noticed it. Pods that come later tolerate the cordon:
 they would come again for ever, and stay."""
@@ -88,9 +88,12 @@ class Answer:
 
 
 class ApiServer:
-    """The API server, called as the pod's service account. ends_at: on the monotonic clock, when calls are no longer repeated."""
+    """The API server, called as the pod's service account.
 
-    def __init__(self, environment: Mapping[str, str], ends_at: float) -> None:
+    ends_at: when calls are no longer repeated. gone_at: when the pods must be gone. Both on the monotonic clock.
+    """
+
+    def __init__(self, environment: Mapping[str, str], ends_at: float, gone_at: float) -> None:
         host, node = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("NODE_NAME", "")
         if not host:
             raise Failed("KUBERNETES_SERVICE_HOST is not set: run this in a pod")
@@ -98,7 +101,7 @@ class ApiServer:
             raise Failed("NODE_NAME is not set: set it from the field spec.nodeName in the pod's manifest")
         self._host, self._port = host, int(environment.get("KUBERNETES_SERVICE_PORT", "443"))
         self._account = Path(environment.get("SERVICE_ACCOUNT", ACCOUNT))
-        self._ends_at = ends_at
+        self._ends_at, self._gone_at = ends_at, gone_at
         self.node = f"/api/v1/nodes/{quote(node)}"
         self.pods = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{quote(node)}"
         try:
@@ -109,8 +112,12 @@ class ApiServer:
         self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
 
     def left(self) -> float:
-        """Return the seconds that are left."""
+        """Return the seconds that are left to the hook."""
         return self._ends_at - time.monotonic()
+
+    def left_to_pods(self) -> float:
+        """Return the seconds that are left to pods to end."""
+        return self._gone_at - time.monotonic()
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
         """Call once. Raises `OSError` or `http.client.HTTPException` if no answer comes."""
@@ -330,7 +337,7 @@ def _drain(api: ApiServer, *, delete_refused: bool) -> None:
         left = [pod for uid, pod in present.items() if uid in leaving]
         if not left and (now >= settled_at or api.left() <= 0):
             return
-        by_force = delete_refused and api.left() <= LAST
+        by_force = delete_refused and api.left_to_pods() <= LAST
         due = [pod for pod in left if _is_due(api, pod, 0.0 if by_force else next_at.get(pod.uid, 0.0), asked)]
         for pod, refusal, pause in _evict(api, due, by_force=by_force):
             if refusal == NO_TIME and pod.uid in refusals:
@@ -350,7 +357,8 @@ def _drain(api: ApiServer, *, delete_refused: bool) -> None:
 
 def _is_due(api: ApiServer, pod: Pod, next_at: float, asked: set[str]) -> bool:
     """Return true if the pod must be asked to leave: nobody has done so, or it takes more time than there is."""
-    is_late = pod.gone_by is not None and _may_cut() and pod.uid not in asked and pod.gone_by > time.time() + api.left() + RESERVE
+    in_time = time.time() + api.left_to_pods() + RESERVE
+    is_late = pod.gone_by is not None and pod.gone_by > in_time and _may_cut() and pod.uid not in asked
     return (pod.gone_by is None or is_late) and time.monotonic() >= next_at
 
 
@@ -374,7 +382,7 @@ def _evict_one(api: ApiServer, pod: Pod, by_force: bool) -> tuple[str, float]:
         return NO_TIME, 0.0
     # By its uid: a pod of the same name may be on another node by now.
     options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
-    fits = int(api.left() - PAUSE)
+    fits = int(api.left_to_pods() - PAUSE)
     if _may_cut() and pod.grace > fits:
         # Not 0, which would remove the pod while its processes still run.
         options["gracePeriodSeconds"] = max(1, fits)
@@ -396,16 +404,17 @@ def _evict_one(api: ApiServer, pod: Pod, by_force: bool) -> tuple[str, float]:
 
 def _api_server(*, before_impact: bool = False) -> ApiServer:
     """Return the API server, for the time that the agent gives the hook. before_impact: for the time until the impact, if that is less."""
-    environment = os.environ
-    seconds = float(environment.get("TOCSIN_DEADLINE_SECONDS") or DEADLINE) - RESERVE
+    environment, now = os.environ, time.monotonic()
+    seconds = max(float(environment.get("TOCSIN_DEADLINE_SECONDS") or DEADLINE) - RESERVE, PAUSE)
     try:
         impact = datetime.fromisoformat(environment.get("TOCSIN_NOT_BEFORE", "")).timestamp() - time.time() - RESERVE
     except ValueError:
         # The service did not say when.
         impact = 0.0
-    if before_impact and impact > SHORTEST:
-        seconds = min(seconds, impact)
-    return ApiServer(environment, time.monotonic() + max(seconds, PAUSE))
+    if not before_impact or impact <= 0:
+        return ApiServer(environment, now + seconds, now + seconds)
+    # A pod may take longer than this run of the hook: the next one waits for it.
+    return ApiServer(environment, now + (min(seconds, impact) if impact > SHORTEST else seconds), now + impact)
 
 
 def _parse(text: bytes) -> dict[str, Any]:

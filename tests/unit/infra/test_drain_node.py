@@ -227,6 +227,16 @@ def test_grace_period_that_does_not_fit_is_cut_and_one_that_fits_is_not(
     assert clock.passed < 30
 
 
+def test_grace_period_that_fits_before_the_impact_is_not_cut_to_the_time_of_the_hook(
+    api: KubernetesApi, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impact_in(300, clock, monkeypatch)
+    api.add("long", grace=90, lingers=60)
+    assert [hook("prepare"), hook("prepare")] == [1, 0]
+    [eviction] = api.evictions("long")
+    assert "gracePeriodSeconds" not in eviction["deleteOptions"] and 60 <= clock.passed <= 64
+
+
 def test_grace_period_is_never_cut_to_nothing(api: KubernetesApi, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOCSIN_DEADLINE_SECONDS", "2.5")
     api.add("long", grace=600, lingers=600)
@@ -278,6 +288,16 @@ def test_pod_that_is_refused_is_deleted_in_the_last_seconds_if_the_option_says_s
     assert [body["gracePeriodSeconds"] for body in deletions] == ([9] if is_lost else [])
     assert all(body["preconditions"] == {"uid": pod.uid} for body in deletions)
     assert not is_lost or 18 <= clock.passed <= 28
+
+
+def test_option_deletes_nothing_while_the_impact_is_far_away(api: KubernetesApi, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    impact_in(100, clock, monkeypatch, "Terminate")
+    api.rights.add(("", "pods", "delete"))
+    api.minimum["db"] = 1
+    api.add("db-0", app="db")
+    delete = ["prepare", "--delete-refused"]
+    assert [drain_node.main(delete), drain_node.main(delete)] == [1, 1] and clock.passed == 76
+    assert api.on_node() == ["db-0"] and drain_node.main(delete) == 0 and 88 <= clock.passed <= 98
 
 
 def test_option_that_deletes_needs_a_right_that_the_role_does_not_give(
@@ -387,13 +407,9 @@ def test_token_that_is_known_only_seconds_later_is_tried_again(api: KubernetesAp
 @pytest.mark.parametrize("name", ["prepare", "restore", "verify", "emergency"])
 def test_server_that_is_away_for_ten_seconds_is_waited_for(api: KubernetesApi, clock: Clock, name: str) -> None:
     api.add("web-1")
-    api.end()
+    api.is_away = True
 
-    def come_back(passed: float) -> None:
-        if passed >= 10 and not api.is_listening:
-            api.begin()
-
-    clock.woken = come_back
+    clock.woken = lambda passed: setattr(api, "is_away", passed < 10)
     assert hook(name) == 0 and clock.passed >= 10
     assert ("web-1" in api.on_node()) == (name in ("restore", "verify"))
 
@@ -403,13 +419,9 @@ def test_node_of_an_event_that_was_called_off_just_before_its_time_has_the_whole
 ) -> None:
     assert hook("prepare") == 0
     impact_in(10, clock, monkeypatch)
-    api.end()
+    api.is_away = True
 
-    def come_back(passed: float) -> None:
-        if passed >= 25 and not api.is_listening:
-            api.begin()
-
-    clock.woken = come_back
+    clock.woken = lambda passed: setattr(api, "is_away", passed < 25)
     assert hook("restore") == 0 and not api.is_cordoned()
 
 
@@ -418,13 +430,7 @@ def test_server_that_goes_away_between_evictions_is_waited_for(api: KubernetesAp
     api.add("web-2", lingers=8)
     api.minimum[""] = 1
 
-    def rest(passed: float) -> None:
-        api.end()
-        if passed >= 12:
-            clock.woken = lambda passed: None
-            api.begin()
-
-    clock.woken = rest
+    clock.woken = lambda passed: setattr(api, "is_away", passed < 12)
     assert hook("prepare") == 0 and api.on_node() == [] and clock.passed >= 12
 
 
@@ -432,7 +438,7 @@ def test_server_that_stays_away_fails_the_hook_within_its_time(
     api: KubernetesApi, clock: Clock, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TOCSIN_DEADLINE_SECONDS", "20")
-    api.end()
+    api.is_away = True
     assert [hook(name) for name in ("prepare", "restore")] == [1, 1]
     assert clock.passed <= 40 and f"did not answer GET /api/v1/nodes/{NODE} in time" in capfd.readouterr().err
 
