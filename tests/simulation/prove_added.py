@@ -17,6 +17,7 @@ from tests.proofs.facts import note
 from tests.simulation.proving import assert_found, assert_kept
 from tests.simulation.world.added import simulate_added, simulate_killed
 
+PARTS = 2
 CHUNK = 100
 ENOUGH = 60
 """Seeds within which every planted bug must be found."""

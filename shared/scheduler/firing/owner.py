@@ -152,7 +152,7 @@ class Owner:
             if todo.owed:
                 self._owed.start([self._session.rows[rk] for rk in todo.owed if rk not in self._outcomes])
         outcomes, outcome_rows = self._take_outcomes(todo)
-        room = owning.MAX_CHANGES - outcome_rows
+        room = max(0, owning.MAX_CHANGES - outcome_rows)
         arrivals = self._arrivals
         if going:
             arrivals.close()
