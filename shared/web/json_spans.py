@@ -226,6 +226,10 @@ def _short_value(raw: bytes, at: int, levels: int) -> Span | None:
     first = raw[at] if at < len(raw) else -1
     found = None
     if first == _QUOTE:
+        end = raw.find(b'"', at + 1, at + STEP)
+        if end > 0 and raw.find(b"\\", at + 1, end) < 0:
+            # Without escapes. The pattern takes several times as long.
+            return Span(at, end + 1)
         found = _SHORT_STRING.match(raw, at, at + STEP)
     elif first >= 0 and first in _OPEN and levels > 0:
         found = _SHORT_CONTAINER.match(raw, at, at + STEP)

@@ -28,10 +28,10 @@ MOST_LANES = 10_000
 class Slot:
     """Permission to deliver to a channel: entered when its turn has come, held while the delivery runs."""
 
-    __slots__ = ("_backlog", "_lane", "_lanes", "_limits", "answered", "begun", "slow", "waited")
+    __slots__ = ("_backlog", "_lanes", "_limits", "answered", "begun", "lane", "slow", "waited")
 
     def __init__(self, lanes: Lanes, lane: Lane, backlog: bool) -> None:
-        self._lanes, self._lane, self._backlog = lanes, lane, backlog
+        self._lanes, self.lane, self._backlog = lanes, lane, backlog
         self.waited = False
         """True if the turn did not come at once: earlier reads of the channel may be outdated."""
         self.answered: bool | None = None
@@ -41,12 +41,8 @@ class Slot:
         """True if it holds slots of the slow pool."""
         self._limits: tuple[Limit, ...] = ()
 
-    @property
-    def lane(self) -> Lane:
-        return self._lane
-
     async def __aenter__(self) -> Slot:
-        lanes, lane = self._lanes, self._lane
+        lanes, lane = self._lanes, self.lane
         if lane.in_line or not lane.may_start():
             self.waited = True
             self._limits = await lanes.turn(lane, self._backlog)
@@ -65,7 +61,7 @@ class Slot:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._lanes.pool_out(self)
-        self._lanes.leave(self._lane, self._limits)
+        self._lanes.leave(self.lane, self._limits)
 
 
 class Lanes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any, Literal
 
 from ...core.clock import Clock, Millis
@@ -82,7 +82,7 @@ class Waits:
                 alone.append(Span("ordering-key", since, fired))
             if (since := self._unowned.get(event)) is not None:
                 alone.append(Span("partition-owner", since, fired))
-            found = split(first, fired, chain(alone, self._observed(target)))
+            found = split(first, fired, chain(alone, self._observed(target, first)))
         if "next" in props:
             history = history_of(props)
             if pause := between_attempts(props, history[-1][0] if history else None):
@@ -90,6 +90,9 @@ class Waits:
                 found[reason] = found.get(reason, 0) + pause
         return found
 
-    def _observed(self, target: Target) -> Iterable[Span]:
+    def _observed(self, target: Target, first: Millis) -> Iterable[Span]:
+        """Return the spans that may matter to an event of `first`."""
         holds = [Span(hold.reason, hold.first, hold.end) for hold in target.ended_holds]
-        return chain(holds, self._storage, self._full.get(target.name, ()))
+        # From the latest on: requests end one after the other, and most of them before any of a herd's events is due.
+        storage = takewhile(lambda span: span.end > first, reversed(self._storage))
+        return chain(holds, storage, self._full.get(target.name, ()))
