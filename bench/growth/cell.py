@@ -9,6 +9,7 @@ none of the rows.
 from __future__ import annotations
 
 import asyncio
+import cProfile
 import gc
 import json
 import os
@@ -95,6 +96,7 @@ class Cell:
     post: a POST of one tenant to one channel. spread: a POST of another tenant, or to another channel, each time. herd: an event of a herd,
     from its storing to its settlement. listed: the first page of the list of this kind; events: that of the tenant's events; stats: its
     `GET /stats`. sweep: the sweep of each minute; hourly: the job that removes what is over.
+    post_calls, herd_calls: functions that a POST and an event of a herd call, whatever else the machine does.
     """
 
     kind: str
@@ -107,6 +109,8 @@ class Cell:
     stats: Spent
     sweep: Spent
     hourly: Spent
+    post_calls: float
+    herd_calls: float
     p50: float
     p99: float
     memory: int
@@ -169,6 +173,8 @@ class Stage:
             posts = [await self._posts(effort.posts, 1) for _ in range(1 + effort.rounds)]
             spread = [await self._posts(effort.posts, size, kind, 1 + number) for number in range(1 + effort.rounds)]
             herds = [await self._fire([self._clock.now() + AHEAD] * effort.herd) for _ in range(1 + effort.rounds)]
+            post_calls = await _calls(lambda: self._posts(effort.posts, 1)) / effort.posts
+            herd_calls = await _calls(lambda: self._fire([self._clock.now() + AHEAD] * effort.herd)) / effort.herd
             begins = self._clock.now() + AHEAD
             await self._fire([begins + number * effort.over // effort.stream for number in range(effort.stream)])
             late = sorted(each.began - each.delivery.due for each in self._receiver.received)
@@ -190,6 +196,8 @@ class Stage:
             stats,
             sweep,
             hourly,
+            post_calls,
+            herd_calls,
             late[len(late) // 2],
             late[len(late) * 99 // 100],
             machine.resident(),
@@ -243,6 +251,17 @@ class Stage:
         headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
         answer = await self._api.answer(method, f"http://localhost{path}", path.partition("?")[0], headers, body)
         assert answer.status in (200, 201), answer.body[:500]
+
+
+async def _calls(work: Callable[[], Awaitable[object]]) -> float:
+    """Return the number of functions that some work calls in the event loop's thread."""
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        await work()
+    finally:
+        profile.disable()
+    return float(sum(each.callcount for each in profile.getstats()))
 
 
 def _key(number: int) -> str:

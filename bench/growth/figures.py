@@ -64,15 +64,16 @@ def _transactions(name: str) -> Callable[[Cell], float]:
 
 MEASURES: Final = (
     Measure("CPU of a POST", _cpu("post"), "us", MOST),
+    Measure("function calls of a POST", operator.attrgetter("post_calls"), "", MOST),
     Measure("transactions of a POST", _transactions("post"), "", MOST),
     Measure("CPU of a POST, spread", _cpu("spread"), "us"),
     Measure("transactions of a POST, spread", _transactions("spread")),
     Measure("CPU of an event of a herd", _cpu("herd"), "us", MOST),
+    Measure("function calls of an event of a herd", operator.attrgetter("herd_calls"), "", MOST),
     Measure("transactions of an event of a herd", _transactions("herd"), "", MOST),
     Measure("CPU of a list's first page", _whole("listed"), "us", MOST, FULL_PAGE),
     Measure("transactions of a list's first page", _transactions("listed"), "", MOST, FULL_PAGE),
     Measure("CPU of one tenant's GET /events", _whole("events"), "us", MOST),
-    Measure("transactions of one tenant's GET /events", _transactions("events"), "", MOST),
     Measure("CPU of one tenant's GET /stats", _whole("stats"), "us"),
     Measure("CPU of a sweep", _cpu("sweep"), "us"),
     Measure("transactions of a sweep", _transactions("sweep")),

@@ -15,21 +15,20 @@ from shared.scheduler.timings import RETENTION_GOES_ON_FOR
 from ..cost.prices import Prices
 from ..cost.rules import Usage, bill, periods
 from ..flex.loads import FIRST, Post
-from ..flex.platform import Platform
 from ..flex.run import LOG_BYTES
 from ..flex.service import FULL
 from ..report import Figure, number
 from ..tools.stage import Run
 from .meters import parts
-from .service import CHARGES, CORE, DELIVER, ScaledService
+from .service import CHARGES, LARGE, SMALL, ScaledService, Size
 
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
 QUICK_SIZES: Final = (1, 4)
-EACH: Final = round(0.8 / DELIVER)
-"""Events a second for each instance: four fifths of what it delivers."""
-STEADY: Final = 240.0
-"""Seconds for which such a load lasts."""
-QUICK_STEADY: Final = 120.0
+USED: Final = 0.5
+"""The part of what an instance delivers that is due for each of them: who polls first gets up to twice an even share."""
+STEADY: Final = {SMALL: 240.0, LARGE: 90.0}
+"""Seconds for which a load lasts."""
+QUICK_STEADY: Final = 90.0
 RAMP: Final = 60.0
 """Seconds after which it counts as steady: by then the instances have started."""
 AHEAD: Final = (120.0, 420.0)
@@ -46,6 +45,7 @@ class Outcome:
     """The result of a load. Lateness in milliseconds; used: shares of each limit; usd: variable costs of a million events, which for a herd
     include the hour before it."""
 
+    memory_mb: int
     instances: int
     events: int
     rate: float
@@ -69,39 +69,45 @@ class Outcome:
         return ", ".join(f"{name} {share:.0%}" for name, share in most)
 
 
-def steady(instances: int, seconds: float) -> Outcome:
+def steady(instances: int, seconds: float, size: Size = SMALL) -> Outcome:
     """Play a load that begins at once and lasts."""
-    chance, posts = Random(instances), list[Post]()
-    many = round(EACH * instances * seconds / FULL)
-    for at in range(many):
-        due = 1000 * FIRST + at * 1000 * FULL / (EACH * instances)
+    chance, posts, rate = Random(instances), list[Post](), round(USED / size.deliver * instances)
+    for at in range(round(rate * seconds / FULL)):
+        due = 1000 * FIRST + at * 1000 * FULL / rate
         dues = [round(due + 10 * (each // 10)) for each in range(FULL)]
         posts.append((round(due - 1000 * chance.uniform(*AHEAD)), at, dues))
-    return _play(instances, posts, FIRST + seconds, FIRST + RAMP, EACH * instances)
+    return _play(size, instances, posts, FIRST + seconds, FIRST + RAMP, rate)
 
 
-def herd(instances: int) -> Outcome:
+def herd(instances: int, size: Size = SMALL) -> Outcome:
     """Play a herd after an idle hour."""
-    due, many = 1000 * (FIRST + 3600), ceil(HERD * instances / FULL)
-    left = [FULL] * (HERD * instances // FULL) + ([HERD * instances % FULL] if HERD * instances % FULL else [])
+    due, events = 1000 * (FIRST + 3600), HERD * instances
+    many = ceil(events / FULL)
+    left = [FULL] * (events // FULL) + ([events % FULL] if events % FULL else [])
     posts: list[Post] = [(round(1000 * (FIRST + 60 * at / many)), at, [round(due)] * some) for at, some in enumerate(left)]
-    return _play(instances, posts, FIRST + 3600, 0.0, 0.0)
+    return _play(size, instances, posts, FIRST + 3600, 0.0, 0.0)
 
 
-def _play(instances: int, posts: list[Post], seconds: float, steady_from: float, rate: float) -> Outcome:
-    service = ScaledService(Platform(), seconds, instances, steady_from)
+def _play(size: Size, instances: int, posts: list[Post], seconds: float, steady_from: float, rate: float) -> Outcome:
+    service = ScaledService(size, seconds, instances, steady_from)
     service.run(sorted(posts, key=lambda post: post[0]))
     events = sum(len(dues) for _, _, dues in posts)
     delivered = service.first.total() + service.steady.total()
     assert delivered == events, f"{delivered:,} of {events:,} events were delivered"
     meters = service.meters
+    if rate:
+        # While instances start, storage slows a backlog down.
+        meters.window = range(round(steady_from), round(seconds))
     used = meters.used() | {
         "slots of an instance": service.fire.slots / 64,
         "a look's time until the next": service.longest_wake / 60_000,
     }
     if rate:
-        used["retention"] = rate / FULL * _removal(FULL)
+        busiest = max(service.delivered.values())
+        used["the busiest instance"] = busiest * size.deliver / (events / rate)
+        used["retention"] = rate / FULL * _removal(size)
     return Outcome(
+        size.memory_mb,
         instances,
         events,
         rate,
@@ -114,14 +120,15 @@ def _play(instances: int, posts: list[Post], seconds: float, steady_from: float,
         meters.accounts,
         meters.entities.total() / events,
         (meters.transactions + service.tables) / events,
-        _usd(service, len(posts), events),
+        _usd(service, size, len(posts), events),
     )
 
 
-def _removal(events: int) -> float:
-    """Return the seconds that retention takes for a shard, pauses included: it reads its events, deletes them, and its gate and ledger."""
-    cpu = (1 + parts(events) + 3) * CHARGES.request + events * 1.5 * CHARGES.row
-    return RETAINED * cpu / CORE
+def _removal(size: Size) -> float:
+    """Return the seconds that retention takes for a full shard, pauses included: it reads its events, deletes them, its gate and its ledger
+    row."""
+    cpu = (1 + parts(FULL) + 3) * CHARGES.request + FULL * 1.5 * CHARGES.row
+    return RETAINED * cpu / size.cores
 
 
 def _shares(late: Counter[int]) -> dict[str, int]:
@@ -138,14 +145,14 @@ def _at(counted: Counter[int], share: float) -> int:
     return max(counted, default=0)
 
 
-def _usd(service: ScaledService, posts: int, events: int) -> dict[str, float]:
+def _usd(service: ScaledService, size: Size, posts: int, events: int) -> dict[str, float]:
     """Return the variable costs of a million events, by part."""
     prices, per = Prices(), 1e6 / events
     groups = (service.http, service.fire, service.timer, service.soon)
     billed = {
         group.name: per * sum(end - start for each in group.ever() for start, end in periods(each.spells, prices)) for group in groups
     }
-    billed["retention"] = per * posts * _removal(FULL) / RETAINED
+    billed["retention"] = per * posts * _removal(size) / RETAINED
     found = bill(
         Usage(
             billed_seconds=billed,
@@ -159,20 +166,21 @@ def _usd(service: ScaledService, posts: int, events: int) -> dict[str, float]:
             events=1e6,
         ),
         None,
-        512,
+        size.memory_mb,
         prices,
     )
     return {name: usd for name, usd in found.parts.items() if usd}
 
 
 async def measure(run: Run) -> list[Figure]:
-    """Play both loads for each size."""
-    sizes, seconds = run.pick(SIZES, QUICK_SIZES), run.pick(STEADY, QUICK_STEADY)
+    """Play a lasting load for each size of instance, and a herd for the smallest."""
     found: list[Figure] = []
-    for at, size in enumerate(sizes):
-        run.report_progress(f"a load for {size} instances", at, len(sizes))
-        found.append(_steady_row(await asyncio.to_thread(steady, size, seconds)))
-        found.append(_herd_row(await asyncio.to_thread(herd, size)))
+    work = [(size, many) for size in (SMALL, LARGE) for many in run.pick(SIZES, QUICK_SIZES)]
+    for at, (size, many) in enumerate(work):
+        run.report_progress(f"a load for {many} instances of {size.memory_mb:,} MB", at, len(work))
+        found.append(_steady_row(await asyncio.to_thread(steady, many, run.pick(STEADY[size], QUICK_STEADY), size)))
+        if size is SMALL:
+            found.append(_herd_row(await asyncio.to_thread(herd, many)))
     return found
 
 
@@ -191,12 +199,12 @@ def _steady_row(found: Outcome) -> Figure:
         f"{found.http} instances for POSTs, p99 {found.answered_p99:,} ms; {_about(found)}; "
         f"{number(sum(found.usd.values()))} USD a million ({usd})"
     )
-    name = f"load for {found.instances}: {found.rate:,.0f} events a second, lateness p99"
+    name = f"load for {found.instances} of {found.memory_mb:,} MB: {found.rate:,.0f} events a second, lateness p99"
     return Figure(name, later["p99"], "ms", "<=", MOST_P99, note, asdict(found))
 
 
 def _herd_row(found: Outcome) -> Figure:
     late = found.steady
     note = f"p50 {late['p50'] / 1000:.1f}, p99 {late['p99'] / 1000:.1f} s; {_about(found)}"
-    name = f"herd for {found.instances}: {found.events:,} events at one instant, all within"
+    name = f"herd for {found.instances} of {found.memory_mb:,} MB: {found.events:,} events at one instant, all within"
     return Figure(name, late["max"] / 1000, "s", note=note, details=asdict(found))

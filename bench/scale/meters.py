@@ -34,6 +34,8 @@ class Meters:
     transactions: int = 0
     shards: Counter[tuple[int, int]] = field(default_factory=Counter)
     """Entities of each shard in each second."""
+    window: range | None = None
+    """The seconds that count for the limits; None: all."""
 
     def rows(self, at: int, shard: int, rows: int) -> None:
         """Count rows of a shard that are read or written. at: milliseconds."""
@@ -50,18 +52,20 @@ class Meters:
     @property
     def accounts(self) -> int:
         """The accounts that serve the busiest second."""
-        return max(1, ceil(most(self.entities) / LIMITS.account))
+        return max(1, ceil(self._most(self.entities) / LIMITS.account))
 
     def used(self) -> dict[str, float]:
         """Return the use of each limit in its busiest second, as a share. Of the account: of one, whatever their number."""
+        shard = max((rows for (_, second), rows in self.shards.items() if self._counts(second)), default=0)
         return {
-            "one account": most(self.entities) / LIMITS.account,
-            "a shard's partition": most(self.shards) / LIMITS.partition,
-            "an index partition": most(self.index) / (INDEX_PARTITIONS * self.accounts * LIMITS.partition),
-            "the queue": most(self.queue) / LIMITS.queue,
+            "one account": self._most(self.entities) / LIMITS.account,
+            "a shard's partition": shard / LIMITS.partition,
+            "an index partition": self._most(self.index) / (INDEX_PARTITIONS * self.accounts * LIMITS.partition),
+            "the queue": self._most(self.queue) / LIMITS.queue,
         }
 
+    def _counts(self, second: int) -> bool:
+        return self.window is None or second in self.window
 
-def most(counted: Counter[int] | Counter[tuple[int, int]]) -> int:
-    """Return the largest count; 0 for none."""
-    return max(counted.values(), default=0)
+    def _most(self, counted: Counter[int]) -> int:
+        return max((count for second, count in counted.items() if self._counts(second)), default=0)

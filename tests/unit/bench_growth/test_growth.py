@@ -17,7 +17,7 @@ from shared.whatif.twin.running import run_to_end
 
 FEW = Effort(rounds=1, posts=5, herd=20, stream=10, over=500, lists=2, sweeps=2)
 FREE = Spent(10.0, 1.0, 2.0)
-CELL = Cell("tenants", 1, *[FREE] * 8, 1, 2, 2**20)
+CELL = Cell("tenants", 1, *[FREE] * 8, 900, 300, 1, 2, 2**20)
 
 
 def measured(kind: str, size: int) -> Cell:
@@ -43,6 +43,7 @@ def test_each_kind_is_filled_and_measured(kind: str, size: int) -> None:
     assert all(
         each.cpu > 0 for each in (found.post, found.spread, found.herd, found.listed, found.events, found.stats, found.sweep, found.hourly)
     )
+    assert found.post_calls > 100 and found.herd_calls > 100
     assert 1 <= found.post.transactions < 8 and 0 < found.herd.transactions < 2
     assert 0 <= found.p50 <= found.p99 and found.memory > 2**20
 
