@@ -13,7 +13,8 @@ from devhost.azurite import ROOT
 from shared.app.timers import SCHEDULES, SOON_FUNCTION
 from shared.scheduler.queue_functions import QUEUE_FUNCTIONS
 
-from . import rules
+from ..flex import page as flex
+from . import rules, wakes
 from .loads import LOADS
 from .prices import Prices
 
@@ -56,7 +57,7 @@ def blocks(results: Results) -> dict[str, str]:
     """Return every block of figures as Markdown."""
     loads = _by_load(results)
     return {
-        "summary": "\n".join(_summary(loads)),
+        "summary": "\n".join(_summary(loads, flex.read()["figures"])),
         "more": "\n".join(_more(Prices())),
     }
 
@@ -85,9 +86,12 @@ def _usd(amount: float) -> str:
     return f"{amount:,.2f}" if abs(amount) >= 0.005 or not amount else f"{amount:.4f}"
 
 
-def _summary(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:
+def _summary(loads: Mapping[str, Mapping[int, Any]], figures: Mapping[str, Any]) -> list[str]:
     rows = [
-        [next(iter(sizes.values()))["title"], *(_usd(sizes[size]["usd"]) if size in sizes else "" for size in SIZES)]
+        [
+            next(iter(sizes.values()))["title"],
+            *(_usd(sizes[size]["usd"] + wakes.added(sizes[size], figures, Prices())) if size in sizes else "" for size in SIZES),
+        ]
         for sizes in loads.values()
     ]
     return _table(["load", *(f"USD, {size:,} MB" for size in SIZES)], 1, rows)

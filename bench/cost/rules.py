@@ -227,8 +227,7 @@ def bill(usage: Usage, deployed: Deployed | None, memory_mb: int, prices: Prices
     stored = usage.events * prices.event_row_bytes * prices.kept_days / 30 / 1e9
     free = deployed is not None
     parts = {
-        "compute": max(0.0, gb_seconds - prices.free_gb_seconds * free) * prices.gb_second,
-        "executions": max(0.0, executions - prices.free_executions * free) * prices.million_executions / 1e6,
+        **on_demand(gb_seconds, executions, prices, free=free),
         "tables": usage.table * prices.table_10k / 1e4,
         "queues": (usage.queue + usage.polls) * prices.queue_10k / 1e4,
         "blobs": usage.blob * prices.blob_10k / 1e4,
@@ -240,6 +239,14 @@ def bill(usage: Usage, deployed: Deployed | None, memory_mb: int, prices: Prices
     if deployed is not None:
         parts |= fixed_costs(deployed, prices)
     return Bill(usage, memory_mb, gb_seconds, parts, sum(parts.values()) + granted * free)
+
+
+def on_demand(gb_seconds: float, executions: float, prices: Prices, *, free: bool) -> dict[str, float]:
+    """Return the costs of instances on demand. free: less the free amounts of a month."""
+    return {
+        "compute": max(0.0, gb_seconds - prices.free_gb_seconds * free) * prices.gb_second,
+        "executions": max(0.0, executions - prices.free_executions * free) * prices.million_executions / 1e6,
+    }
 
 
 def ready(instances: float, memory_mb: int, share: float, prices: Prices) -> float:

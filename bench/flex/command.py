@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .. import report
+from ..cost import page as cost
 from ..report import Figure
 from ..tools import machine
 from . import page
@@ -191,7 +192,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="five platforms instead of 144: a minute")
     parser.add_argument("--jobs", type=int, default=2, help="number of processes (default: 2)")
     parser.add_argument("--json", action="store_true", help="print JSON, each run included")
-    parser.add_argument("--page", action="store_true", help="also write the figures into bench/flex/results.json and docs/explain/wakes.md")
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="also write the figures into bench/flex/results.json and the pages about wakes and costs",
+    )
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="run the loads alone, with these parameters")
     given = parser.parse_args(arguments)
     if given.page and (given.only or given.quick or given.set):
@@ -249,6 +254,7 @@ def main(arguments: list[str]) -> int:
     about: Mapping[str, str] = machine.describe()
     if given.page:
         page.write(page.as_results(found, {name: value for name, value, _, _ in parameters()}))
+        cost.write(cost.read())
     if given.json:
         print(report.as_json(found, about))
     else:

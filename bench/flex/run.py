@@ -38,6 +38,8 @@ class Result:
     usd: float
     parts: dict[str, float]
     kilo_gb_seconds: dict[str, float]
+    operations: dict[str, float]
+    """Executions, and requests to tables and queues, in a month."""
     wakes_a_minute: float
     most_messages: int
     instances: int
@@ -131,6 +133,7 @@ def result(service: Service, late: list[int], undelivered: int, window: tuple[fl
         usd=sum(parts.values()),
         parts=parts,
         kilo_gb_seconds={name: each / 2000 for name, each in seconds.items()},
+        operations={"executions": sum(usage.executions.values()), "table": usage.table, "queue": usage.queue, "polls": usage.polls},
         wakes_a_minute=used["wakes"] / length * 60,
         most_messages=service.fire.longest,
         instances=service.fire.most,

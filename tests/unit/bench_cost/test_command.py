@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from bench.cost import command, page
+from bench.cost import command, page, wakes
 from bench.cost.loads import Bulk, Load
+from bench.cost.prices import Prices
 from bench.cost.rules import Invocation, Operations, Record
+from bench.flex import page as flex
 
 NOTES: dict[str, object] = {"limit": "control groups", "failed": {}, "cold_starts": {}, "telemetry_records": {}}
 
@@ -125,3 +127,36 @@ def test_committed_results_follow_from_their_amounts() -> None:
             "queues": (made["queue"] + made["polls"]) * costs["queue_10k"] / 1e4,
         }
         assert {name: parts[name] for name in expected} == pytest.approx(expected, abs=0.01), each["title"]
+
+
+def _with_and_without(kilo_gb_seconds: float, **more: float) -> dict[str, Any]:
+    none = {"executions": 0.0, "table": 0.0, "queue": 0.0, "polls": 0.0}
+    with_wakes = {"kilo_gb_seconds": {"fire": kilo_gb_seconds}, "operations": none | more}
+    title = "1 event a minute"
+    return {f"{title}, auto: a month": with_wakes, f"{title}, off: a month": {"kilo_gb_seconds": {}, "operations": none}}
+
+
+def test_wakes_are_billed_once_the_free_amounts_of_the_load_are_used_up() -> None:
+    prices = Prices()
+    figures = _with_and_without(50.0, executions=300_000.0, table=1e4, queue=2e4, polls=3e4)
+    measured = {"load": "posted-1", "gb_seconds": 60_000, "executions": 0, "executions_by_function": {"fire_shard": 1}}
+
+    small = wakes.added(measured | {"memory_mb": 512}, figures, prices)
+    large = wakes.added(measured | {"memory_mb": 2_048, "gb_seconds": 240_000}, figures, prices)
+    idle = wakes.added(measured | {"memory_mb": 512, "executions_by_function": {}}, figures, prices)
+
+    executions = 0.05 * prices.million_executions
+    requests = prices.table_10k + 2 * prices.queue_10k
+    assert small == pytest.approx(10_000 * prices.gb_second + executions + requests)
+    assert large == pytest.approx(200_000 * prices.gb_second + executions + requests)
+    assert idle - small == pytest.approx(3 * prices.queue_10k), "a listener that serves shards polls already"
+
+
+def test_each_load_of_a_month_is_shown_with_wakes() -> None:
+    results, figures = page.read(), flex.read()["figures"]
+    shown = page.blocks(results)["summary"].splitlines()
+    for each in results["loads"]:
+        if each["unit"] == "month" and each["memory_mb"] == 512:
+            [row] = [line for line in shown if line.startswith(f"| {each['title']} |")]
+            assert float(row.split("|")[2].replace(",", "")) == pytest.approx(each["usd"] + wakes.added(each, figures, Prices()), abs=0.006)
+            assert each["load"] in wakes.LIKE
