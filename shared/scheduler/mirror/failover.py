@@ -262,6 +262,15 @@ class Failover:
         log.warning("The first storage account serves again", extra={"action": "failback", "epoch": fence.epoch + 1})
         return counts
 
+    async def _pointed(self) -> set[str]:
+        """Return the shards that the first has redriven without a copy of the pointers, which lead to copies that are removed now.
+
+        Only those that the second has to the end: it may have begun others, and `restore` would remove the rest of them.
+        """
+        shards = [row.rk for row in await load_rows(self._tables, RowQuery(FIRST + SWEEPS, AGAIN_PK, "", LAST))]
+        gates = await asyncio.gather(*(self._tables.get(SECOND + EVENTS, shard, GATE) for shard in shards))
+        return {shard for shard, gate in zip(shards, gates, strict=True) if gate is not None and gate.props["state"] == "done"}
+
     async def _bring(self, way: Way, seen: FenceObservation, now: Millis, phase: str) -> Counter[str]:
         """Bring the first account up to date: tenants, then every shard that is unfinished on either side or has ended meanwhile."""
         counts = await copy_tenants(self._tables, SECOND, FIRST)
@@ -270,7 +279,7 @@ class Failover:
             for partition in index_partitions(MIRRORED):
                 shards |= {index_shard(row.rk) for row in await load_rows(self._tables, RowQuery(side + SHARDS, partition, "", LAST))}
         asked = await load_rows(self._tables, RowQuery(SECOND + SWEEPS, AGAIN_PK, "", LAST))
-        shards |= {row.rk for row in asked}
+        shards |= {row.rk for row in asked} | await self._pointed()
         shards |= await self._ends(now - seen.age - FAILBACK_OVERLAP - await self._served())
         done = await asyncio.gather(*(self._shard(shard, way, now) for shard in sorted(shards)))
         counts.update(done)

@@ -122,6 +122,23 @@ async def test_redrive_that_slept_through_failover_and_way_back_does_not_place_a
     assert {each.pk for each in pair.events_of(pair.first)} == places
 
 
+async def test_dead_event_whose_redrive_was_not_copied_is_dead_again_after_the_way_back(pair: PairWorld) -> None:
+    event_id = await dead(pair)
+    # Longer than clocks may differ: the way back goes by what ended since.
+    await pair.clock.advance(7_200)
+    pair.second.fails = lambda table, ops: table == EVENTS and any(row.props.get("target") for row in pair.events_of(pair.first))
+    assert (await pair.demo.post(f"/api/v1/events/{event_id}/redrive", {})).status == 503
+    pair.lose_first()
+    pair.second.fails = None
+    await pair.run(5)
+    await pair.fail_over()
+    await back(pair)
+    assert (await pair.demo.event(event_id))["state"] == "dead"
+    assert (await pair.demo.post(f"/api/v1/events/{event_id}/redrive", {})).status == 202
+    await pair.run(30)
+    assert (await pair.demo.event(event_id))["state"] == "delivered"
+
+
 async def test_an_event_redriven_twice_and_announced_once_is_found_delivered_after_a_failover(pair: PairWorld) -> None:
     event_id = await dead(pair)
     pair.second.fails = lambda table, ops: table == EVENTS and any(row.props.get("target") for row in pair.events_of(pair.first))
