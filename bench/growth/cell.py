@@ -133,7 +133,7 @@ class Stage:
         self.app, self._receiver, self._clock = app, receiver, clock
         self._pump = QueueTrigger(app.scheduler, queues, clock)
         self._api = LocalApi(self._get_app)
-        self._counters: Sequence[Counter[str]] = [each.transactions for each in (app.storage.tables, app.storage.queues)]  # type: ignore[attr-defined]
+        self._counters: Sequence[Counter[str]] = [each.transactions for each in (app.storage.tables, app.storage.queues)]  # type: ignore[union-attr]
 
     async def _get_app(self) -> Application:
         return self.app

@@ -113,7 +113,8 @@ async def _apart(what: str, kind: str, size: int, folder: str, *more: str) -> st
 
 def as_cell(found: dict[str, Any]) -> Cell:
     """Return a cell from its JSON."""
-    return Cell(**{name: Spent(**value) if isinstance(value, dict) else value for name, value in found.items()})
+    values: dict[str, Any] = {name: Spent(**value) if isinstance(value, dict) else value for name, value in found.items()}
+    return Cell(**values)
 
 
 def figures(cells: Sequence[Cell]) -> list[Figure]:

@@ -26,7 +26,7 @@ SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
 QUICK_SIZES: Final = (1, 4)
 USED: Final = 0.5
 """The part of what an instance delivers that is due for each of them: who polls first gets up to twice an even share."""
-STEADY: Final = {SMALL: 240.0, LARGE: 90.0}
+STEADY: Final = {SMALL: 150.0, LARGE: 90.0}
 """Seconds for which a load lasts."""
 QUICK_STEADY: Final = 90.0
 RAMP: Final = 60.0
@@ -74,7 +74,7 @@ def steady(instances: int, seconds: float, size: Size = SMALL) -> Outcome:
     chance, posts, rate = Random(instances), list[Post](), round(USED / size.deliver * instances)
     for at in range(round(rate * seconds / FULL)):
         due = 1000 * FIRST + at * 1000 * FULL / rate
-        dues = [round(due + 10 * (each // 10)) for each in range(FULL)]
+        dues = [round(due) + each // size.step * size.step for each in range(FULL)]
         posts.append((round(due - 1000 * chance.uniform(*AHEAD)), at, dues))
     return _play(size, instances, posts, FIRST + seconds, FIRST + RAMP, rate)
 

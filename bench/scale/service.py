@@ -47,6 +47,11 @@ class Size:
         return (CHARGES.ingest + CHARGES.row + CHARGES.request / TOGETHER) / self.cores
 
     @property
+    def step(self) -> int:
+        """Events of one step of the model, which are due together."""
+        return round(STEP / self.deliver)
+
+    @property
     def speed(self) -> float:
         """Speed relative to the smallest size, for which the platform's times hold."""
         return self.cores / SMALL.cores
@@ -60,8 +65,8 @@ COMPUTED: Final = ("first", "look", "row", "sweep", "post")
 """Times of the platform that are computing, and shorter on a larger instance."""
 TAKE, END, FILE = 4, 4, 2
 """Rows that are read or written beside the events: to take a shard, to end it, and to file it in the index."""
-SLICE: Final = 10
-"""Events that are delivered in one step of the model."""
+STEP: Final = 0.01
+"""Seconds of delivering that are one step of the model."""
 
 
 class _Pause:
@@ -101,6 +106,8 @@ def driven[T](work: Coroutine[int, None, T]) -> Task[T]:
 
 class ScaledService(Service):
     """The app, on instances of a size."""
+
+    fire: PolledQueue
 
     def __init__(self, size: Size, seconds: float, seed: int, steady_from: float = 0.0) -> None:
         """steady_from: seconds from which lateness counts apart."""
@@ -226,7 +233,7 @@ class ScaledService(Service):
             meters.rows(max(self.line.now, due - timings.CLAIM_AHEAD), number, left)
             yield max(0, due - self.line.now)
             while left:
-                some = min(left, SLICE)
+                some = min(left, self._size.step)
                 left -= some
                 begins = max(self.line.now, instance.delivering_until)
                 instance.delivering_until = ends = begins + max(1, round(1000 * self._size.deliver * some))

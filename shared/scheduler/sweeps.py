@@ -75,8 +75,9 @@ DELETES = 100
 
 RETAIN_PAGE = 64
 """Finished shards of a tenant that are read at a time, and most shards that are removed side by side."""
-RETAIN_EVENTS = 8 * 990
-"""Most events of the shards that are removed side by side: their rows are in memory. A larger shard is removed alone."""
+RETAIN_EVENTS = 4 * 990
+"""Most events of the shards that are removed side by side: their rows are in memory, and twice as many take all of an account's limit. A
+larger shard is removed alone."""
 RETAIN_TENANTS = 16
 """Tenants whose finished shards are looked for side by side."""
 _RETAINED = ("shard", "accepted", "dead")
