@@ -30,7 +30,7 @@ def name_in_id(fleet: str) -> str:
 async def send_notice(publisher: EventPublisher, key: str, notice: Mapping[str, Any], about: Mapping[str, str]) -> bool:
     """Store a notice as an event of the fleet's tenant. Return False to try again later. Raises `StorageError`.
 
-    key: `tenant:fleet`. about: the fields of the log line if the channel refuses it; it is not tried again then.
+    key: `tenant:fleet`. about: further fields of the log line if the channel refuses it; it is not tried again then.
     """
     try:
         await publisher(key.partition(":")[0], notice)
@@ -38,6 +38,7 @@ async def send_notice(publisher: EventPublisher, key: str, notice: Mapping[str, 
         if refused.status in (429, 503):
             return False
         if refused.code != "id-conflict":
-            log.warning("The channel %s of fleet %s refuses a notice: %s", notice["channel"], key, refused.detail, extra=about)
+            extra = {"action": "fleet_notice_refused", "fleet": key, **about}
+            log.warning("The channel %s of fleet %s refuses a notice: %s", notice["channel"], key, refused.detail, extra=extra)
         # With another content under its id it was stored before, and that was not recorded.
     return True

@@ -36,5 +36,4 @@ async def publish_alarm(publisher: EventPublisher, key: str, definition: str, al
     channel = channel_for(definition, ALARMS[alarm.kind].notification)
     if channel is None:
         return True
-    about = {"action": "lease_notify_refused", "fleet": key, "alarm": alarm.kind}
-    return await send_notice(publisher, key, alarm_event(key, alarm, channel), about)
+    return await send_notice(publisher, key, alarm_event(key, alarm, channel), {"alarm": alarm.kind})

@@ -110,7 +110,7 @@ def _notice(key: str, about: str, what: str, channel: str, now: Millis, more: di
 async def publish(publisher: EventPublisher, key: str, notice: dict[str, Any]) -> bool:
     """Publish a notice to the tenant's channel. Return False to try again later. Raises `StorageError`."""
     named = {"event_id": event_id} if (event_id := notice["payload"].get("event_id")) else {}
-    return await send_notice(publisher, key, notice, {"action": "maintenance_notify_refused", "fleet": key, **named})
+    return await send_notice(publisher, key, notice, named)
 
 
 def log_of(key: str, kept: EventRow | AlarmsRow, what: str) -> None:

@@ -186,7 +186,7 @@ async def test_a_channel_that_fails_is_reported_later_and_one_that_refuses_is_no
     b = await Node(world, key, "b").join()
     world.channel.fails = Problem(422, "invalid-content", "the tenant has no channel of that name")
     await live(world, 180, a, b)
-    assert actions(caplog, "WARNING") == ["lease_servers_few", "lease_notify_refused"] and world.channel.told == published + 2
+    assert actions(caplog, "WARNING") == ["lease_servers_few", "fleet_notice_refused"] and world.channel.told == published + 2
 
 
 async def test_storage_that_fails_while_telling_is_made_up_for(world: World) -> None:

@@ -13,7 +13,7 @@ from shared.leases.fleet_notices import channel_for, send_notice
 
 KEY = "demo:web"
 NOTICE = {"id": "lease:web:silent:1:raised", "channel": "ops", "payload": {}}
-ABOUT = {"action": "lease_notify_refused", "fleet": KEY}
+ABOUT = {"alarm": "silent"}
 
 
 @pytest.mark.parametrize(
@@ -54,5 +54,5 @@ async def _send(refused: Problem | None) -> bool:
 async def test_only_a_refusal_that_passes_is_tried_again(caplog: Any, refused: Problem | None, ended: bool, warned: bool) -> None:
     with caplog.at_level(logging.WARNING):
         assert await _send(refused) is ended
-    assert [record.action for record in caplog.records] == ["lease_notify_refused"] * warned
-    assert all("ops" in record.message and "no channel" in record.message for record in caplog.records)
+    assert [record.action for record in caplog.records] == ["fleet_notice_refused"] * warned
+    assert all((record.fleet, record.alarm) == (KEY, "silent") and "ops" in record.message and "no channel" in record.message for record in caplog.records)

@@ -347,4 +347,4 @@ async def test_a_notice_whose_mark_was_lost_is_reported_once_and_without_a_warni
     await tick(world)
     notices = [each["payload"]["what"] for each in await world.demo.all("/api/v1/events?limit=100")]
     assert notices.count("scheduled") == 1
-    assert not [each for each in caplog.records if getattr(each, "action", "") == "maintenance_notify_refused"]
+    assert not [each for each in caplog.records if getattr(each, "action", "") == "fleet_notice_refused"]
