@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from .figures import KINDS
 
-PANEL, INNER, LEFT, TOP, BOTTOM = 340, 260, 56, 84, 44
+PANEL, INNER, LEFT, TOP, BOTTOM = 340, 260, 56, 104, 44
 """Width of a kind's panel, its inner width and height, and the margins of its inner part."""
 LINES: Final = {
     "CPU of a POST": ("a POST", "#2f6db3", ""),
     "CPU of an event of a herd": ("an event of a herd", "#b3572f", "6 4"),
     "CPU of a list's first page": ("a list", "#3f8f4f", "2 3"),
-    "CPU of one tenant's GET /events": ("one tenant's GET /events", "#c04f8f", "10 2"),
+    "CPU of one tenant's GET /events": ("GET /events", "#c04f8f", "10 2"),
+    "CPU of one tenant's GET /stats": ("GET /stats", "#b08a1e", "5 2 1 2"),
     "CPU of a sweep": ("a sweep", "#7a4fa3", "8 3 2 3"),
     "CPU of the hourly job": ("the hourly job", "#777777", "1 4"),
     "memory of the process": ("memory", "#222222", "12 4"),
@@ -39,7 +40,7 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> str:
         f'<text x="{LEFT}" y="20" fill="#333333">CPU and memory, as a multiple of the smallest size</text>',
     ]
     for number, (label, colour, dashes) in enumerate(LINES.values()):
-        x, y = LEFT + 160 * (number % 4), 40 + 18 * (number // 4)
+        x, y = LEFT + 220 * (number % 3), 40 + 18 * (number // 3)
         lines.append(f'<line x1="{x}" y1="{y}" x2="{x + 28}" y2="{y}" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"/>')
         lines.append(f'<text x="{x + 36}" y="{y + 4}" fill="#333333">{escape(label)}</text>')
     for number, kind in enumerate(KINDS):

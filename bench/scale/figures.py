@@ -19,7 +19,7 @@ from ..flex.run import LOG_BYTES
 from ..flex.service import FULL
 from ..report import Figure, number
 from ..tools.stage import Run
-from .meters import parts
+from .meters import LIMITS, parts
 from .service import CHARGES, LARGE, SMALL, ScaledService, Size
 
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
@@ -105,7 +105,9 @@ def _play(size: Size, instances: int, posts: list[Post], seconds: float, steady_
     if rate:
         busiest = max(service.delivered.values())
         used["the busiest instance"] = busiest * size.deliver / (events / rate)
-        used["retention"] = rate / FULL * _removal(size)
+        # Each event is read and deleted; the accounts take this side by side.
+        stored = 2 * FULL / (LIMITS.account * meters.accounts)
+        used["retention"] = rate / FULL * max(_removal(size), stored) * RETAINED
     return Outcome(
         size.memory_mb,
         instances,
@@ -125,10 +127,8 @@ def _play(size: Size, instances: int, posts: list[Post], seconds: float, steady_
 
 
 def _removal(size: Size) -> float:
-    """Return the seconds that retention takes for a full shard, pauses included: it reads its events, deletes them, its gate and its ledger
-    row."""
-    cpu = (1 + parts(FULL) + 3) * CHARGES.request + FULL * 1.5 * CHARGES.row
-    return RETAINED * cpu / size.cores
+    """Return the seconds of computing for the removal of a full shard: it reads its events, deletes them, its gate and its ledger row."""
+    return ((1 + parts(FULL) + 3) * CHARGES.request + FULL * 1.5 * CHARGES.row) / size.cores
 
 
 def _shares(late: Counter[int]) -> dict[str, int]:
@@ -152,7 +152,7 @@ def _usd(service: ScaledService, size: Size, posts: int, events: int) -> dict[st
     billed = {
         group.name: per * sum(end - start for each in group.ever() for start, end in periods(each.spells, prices)) for group in groups
     }
-    billed["retention"] = per * posts * _removal(size) / RETAINED
+    billed["retention"] = per * posts * _removal(size)
     found = bill(
         Usage(
             billed_seconds=billed,
