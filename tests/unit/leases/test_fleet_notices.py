@@ -55,4 +55,7 @@ async def test_only_a_refusal_that_passes_is_tried_again(caplog: Any, refused: P
     with caplog.at_level(logging.WARNING):
         assert await _send(refused) is ended
     assert [record.action for record in caplog.records] == ["fleet_notice_refused"] * warned
-    assert all((record.fleet, record.alarm) == (KEY, "silent") and "ops" in record.message and "no channel" in record.message for record in caplog.records)
+    assert all(
+        (record.fleet, record.alarm) == (KEY, "silent") and "ops" in record.message and "no channel" in record.message
+        for record in caplog.records
+    )
