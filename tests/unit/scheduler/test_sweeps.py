@@ -184,9 +184,7 @@ async def test_retention_goes_on_each_minute_after_a_run_that_was_too_short(worl
     assert found == [{"removed": 2, "cut": 1}, {"removed": 1}, {}]
 
 
-async def test_runs_of_retention_begin_with_different_tenants_and_count_those_left(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_runs_of_retention_begin_with_different_tenants_and_count_those_left(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "RETAIN_TENANTS", 1)
     query, asked = world.tables.query, list[str]()
 
