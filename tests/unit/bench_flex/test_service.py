@@ -98,7 +98,7 @@ def test_sweeps_go_on_without_the_timer(timers: str) -> None:
 
 
 def test_wakes_come_closer_together_where_instances_go_early() -> None:
-    found = run("minute", Platform(idle=20), seconds=DAY / 8, stage=1)
+    found = run("minute", Platform(idle=20), seconds=DAY / 4, stage=1)
     assert found.closed > 100
     assert found.late == 0.0
 
