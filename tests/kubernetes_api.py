@@ -111,7 +111,7 @@ class KubernetesApi:
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self.rights, self._clock = rights_of_the_role(), clock
-        """Of the account: what the manifest's role allows."""
+        """The calls that the role in the manifest allows to the service account."""
         self.account = folder / "account"
         self.account.mkdir()
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -7,7 +7,7 @@ observed    reads the records of a run: invocations, requests to storage, teleme
 instances   processes with the processor and the memory of an instance
 measuring   the app in groups of functions, each on its instance, for a while
 loads       the loads
-wakes       what planned wakes add to each of them, from bench flex
+wakes       the costs that planned wakes add to each of them, from bench flex
 page        the figures in the documentation, from results.json
 command     the command, its table and its JSON
 """

@@ -1,4 +1,4 @@
-"""What planned wakes add to a bill. `bench cost` measures without them; `bench flex` runs each load with and without them."""
+"""The costs that planned wakes add to a bill. `bench cost` measures without them; `bench flex` runs each load with and without them."""
 
 from __future__ import annotations
 

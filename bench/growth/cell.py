@@ -26,9 +26,11 @@ from typing import Final
 from devhost.loops import chosen_loop, loop_factory
 from shared.app.application import Application
 from shared.core.clock import Clock, Millis, SystemClock
+from shared.core.settings import LOCAL_ADMIN_KEY
 from shared.delivery.channels.fake import FakeReceiver
 from shared.delivery.channels.model import HttpChannel
 from shared.local.api import LocalApi
+from shared.scheduler.timings import DAY, MINUTE
 from shared.storage import Storage
 from shared.storage.ports import Queues
 from shared.storage.server_time import ServerTimeEstimator
@@ -42,10 +44,7 @@ from ..tools import machine
 from ..tools.stage import KEY, TENANT, application, batch_text, chunks, event_text, flight, requests_of
 
 NOWHERE: Final = "UseDevelopmentStorage=true"
-ADMIN: Final = "local-admin-key"
 TARGET: Final = HttpChannel(type="http", url="http://127.0.0.1:9/")
-MINUTE: Final[Millis] = 60_000
-DAY: Final[Millis] = 86_400_000
 APART: Final[Millis] = 600
 """Time between two open events: a hundred a minute, so that the number of their shards grows with them."""
 BATCH: Final = 5_000
@@ -55,9 +54,9 @@ AHEAD: Final[Millis] = 5_000
 """Time from the storing of a herd until it is due."""
 LISTS: Final = {
     "events": ("/api/v1/events?limit=100", KEY),
-    "tenants": ("/api/v1/tenants?limit=100", ADMIN),
+    "tenants": ("/api/v1/tenants?limit=100", LOCAL_ADMIN_KEY),
     "schedules": ("/api/v1/schedules?limit=100", KEY),
-    "channels": (f"/api/v1/tenants/{TENANT}/channels?limit=100", ADMIN),
+    "channels": (f"/api/v1/tenants/{TENANT}/channels?limit=100", LOCAL_ADMIN_KEY),
 }
 """The list of each kind, and the key that may read it."""
 STATS: Final = ("/api/v1/stats", KEY)

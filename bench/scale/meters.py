@@ -28,7 +28,7 @@ class Meters:
 
     entities: Counter[int] = field(default_factory=Counter)
     index: Counter[int] = field(default_factory=Counter)
-    """Of them, rows of the index."""
+    """Rows of the index among these entities."""
     queue: Counter[int] = field(default_factory=Counter)
     """Messages sent, taken and deleted."""
     transactions: int = 0
@@ -55,7 +55,8 @@ class Meters:
         return max(1, ceil(self._most(self.entities) / LIMITS.account))
 
     def used(self) -> dict[str, float]:
-        """Return the use of each limit in its busiest second, as a share. Of the account: of one, whatever their number."""
+        """Return the use of each limit in its busiest second, as a share. The share of an account is that of
+        a single one, also where there are several."""
         shard = max((rows for (_, second), rows in self.shards.items() if self._counts(second)), default=0)
         return {
             "one account": self._most(self.entities) / LIMITS.account,

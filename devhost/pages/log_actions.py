@@ -51,10 +51,10 @@ NOTES: Final[Mapping[str, str]] = {
         "This machine's clock is wrong by a second or more; "
         "deliveries follow storage's time ([The clock](../explain/scheduler.md#the-clock)). Correct it."
     ),
+    "fleet_notice_refused": "The fleet's `notify` channel refuses a notice: check that the channel exists.",
     "ingest_refused": "Storage refuses an accepted event: check the app's rights.",
     "kafka_complaint": "A Kafka source's connection reported an error, and no message came in.",
     "lease_keeper_ended": "The fleet is missing, its profile is unsafe, or the name is in use.",
-    "fleet_notice_refused": "The fleet's `notify` channel refuses a notice: check that the channel exists.",
     "lease_request_failed": "Storage refuses a request permanently: rights, or a missing table. Logged once.",
     "lease_scan_failed": "Storage refuses a scan permanently: rights, or a missing table. Logged once.",
     "lock_not_renewed": "An unexpected exception in a program that holds a lock: the lock is lost when its validity ends.",

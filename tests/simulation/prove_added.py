@@ -22,7 +22,7 @@ CHUNK = 100
 ENOUGH = 60
 """Seeds within which every planted bug must be found."""
 SEEDS = (1, 33)
-"""Of histories with moved, redriven, cancelled and dead events."""
+"""The seeds of two histories, which have moved, redriven, cancelled and dead events."""
 
 
 @pytest.mark.parametrize("first", range(0, 400, CHUNK))

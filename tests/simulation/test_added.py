@@ -10,9 +10,9 @@ from tests.simulation.world.added import simulate_added, simulate_killed
 
 CHUNK = 12
 STEPS = 15
-"""`prove_added` plays each step. Here it is one of so many."""
+"""A process is killed at one step of this many; `prove_added` has it killed at each."""
 SEED = 33
-"""Of a history with moved, redriven and dead events."""
+"""The seed of a history that has moved, redriven and dead events."""
 
 
 def test_an_added_facet_keeps_its_promises_whatever_goes_wrong() -> None:

@@ -16,7 +16,7 @@ from .harness import DEMO, World
 
 OWN = str(Path(shared.__file__).parent)
 TWINS = frozenset(f"{OWN}/{name}.py" for name in ("core/clock", "storage/memory", "storage/twins", "web/local_client", "web/templates"))
-"""What plays the world around the service."""
+"""The files that stand for the world around the service: their calls do not count."""
 POSTS = 64
 SMALL, LARGE = 198, 990
 """Events of a shard: it takes two transactions to claim them, or ten."""
