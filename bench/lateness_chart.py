@@ -14,6 +14,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from . import svg
+
 FIGURES: Final = Path(__file__).parent / "lateness.json"
 TARGET: Final = Path(__file__).parents[1] / "docs" / "img" / "lateness.svg"
 MARKS: Final = {"p50": "#2f6db3", "p99": "#b3572f", "max": "#777777"}
@@ -32,11 +34,7 @@ def place(ms: float) -> float:
 def draw(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return an SVG document with a line for each condition."""
     width, bottom = LEFT + INNER + RIGHT, TOP + ROW * len(rows)
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {bottom + 34}" font-family="sans-serif" font-size="13" role="img">',
-        "<title>Lateness under each condition</title>",
-        f'<rect width="{width}" height="{bottom + 34}" fill="#ffffff"/>',
-    ]
+    lines = svg.opening(width, bottom + 34, "Lateness under each condition")
     for number, (name, colour) in enumerate(MARKS.items()):
         x = LEFT + 90 * number
         lines.append(f'<circle cx="{x + 6}" cy="20" r="5" fill="{colour}"/><text x="{x + 18}" y="24" fill="#333333">{name}</text>')
@@ -52,7 +50,7 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> str:
             f'<circle cx="{place(row[name])}" cy="{y}" r="5" fill="{MARKS[name]}"><title>{name} {row[name]:,} ms</title></circle>'
             for name in reversed(MARKS)
         ]
-    return "\n".join([*lines, "</svg>", ""])
+    return svg.document(lines)
 
 
 def merged(former: Sequence[dict[str, Any]], report: Mapping[str, Any]) -> list[dict[str, Any]]:

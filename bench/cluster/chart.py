@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from html import escape
 from typing import Any, Final
+
+from .. import svg
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 360, 80, 24, 40, 48
 SERIES: Final = {"stored_per_second": ("stored", "#2f6db3", ""), "fired_per_second": ("delivered", "#b3572f", "6 4")}
@@ -27,9 +28,7 @@ def draw(runs: Sequence[dict[str, Any]]) -> str:
         return round(LEFT + inner_x * instances / most_x, 1), round(TOP + inner_y * (1 - rate / most_y), 1)
 
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="13" role="img">',
-        "<title>Events a second against instances</title>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
+        *svg.opening(WIDTH, HEIGHT, "Events a second against instances"),
         f'<text x="{LEFT}" y="22" fill="#333333">events a second, on virtual time</text>',
     ]
     for part in range(6):
@@ -43,13 +42,9 @@ def draw(runs: Sequence[dict[str, Any]]) -> str:
     lines.append(f'<text x="{LEFT + inner_x / 2}" y="{HEIGHT - 8}" text-anchor="middle" fill="#333333">instances of one core</text>')
     for number, (name, (label, colour, dashes)) in enumerate(SERIES.items()):
         points = [at(run["instances"], run[name]) for run in runs]
-        path = " ".join(f"{x},{y}" for x, y in points)
-        lines.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"/>')
-        lines += [f'<circle cx="{x}" cy="{y}" r="3.5" fill="{colour}"/>' for x, y in points]
-        x, y = LEFT + 16, TOP + 16 + 20 * number
-        lines.append(f'<line x1="{x}" y1="{y}" x2="{x + 28}" y2="{y}" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"/>')
-        lines.append(f'<text x="{x + 36}" y="{y + 4}" fill="#333333">{escape(label)}</text>')
-    return "\n".join([*lines, "</svg>", ""])
+        lines += svg.curve(points, colour, dashes)
+        lines += svg.key(LEFT + 16, TOP + 16 + 20 * number, label, colour, dashes)
+    return svg.document(lines)
 
 
 def _round_up(value: float) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
+from .. import svg
 from .figures import KINDS
 
 PANEL, INNER, LEFT, TOP, BOTTOM = 340, 260, 56, 104, 44
@@ -34,19 +35,15 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> str:
     most = 10.0 ** max(1, math.ceil(math.log10(max((value / row["base"] for row in shown for value in row["values"]), default=10.0))))
     width, height = PANEL * 2, TOP + 2 * (INNER + BOTTOM)
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13" role="img">',
-        "<title>Growth with the number of open events, tenants, schedules and channels</title>",
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+        *svg.opening(width, height, "Growth with the number of open events, tenants, schedules and channels"),
         f'<text x="{LEFT}" y="20" fill="#333333">CPU and memory, as a multiple of the smallest size</text>',
     ]
     for number, (label, colour, dashes) in enumerate(LINES.values()):
-        x, y = LEFT + 220 * (number % 3), 40 + 18 * (number // 3)
-        lines.append(f'<line x1="{x}" y1="{y}" x2="{x + 28}" y2="{y}" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"/>')
-        lines.append(f'<text x="{x + 36}" y="{y + 4}" fill="#333333">{escape(label)}</text>')
+        lines += svg.key(LEFT + 220 * (number % 3), 40 + 18 * (number // 3), label, colour, dashes)
     for number, kind in enumerate(KINDS):
         left, top = LEFT + PANEL * (number % 2), TOP + (INNER + BOTTOM) * (number // 2)
         lines += _panel(kind, [row for row in shown if row["kind"] == kind], left, top, most)
-    return "\n".join([*lines, "</svg>", ""])
+    return svg.document(lines)
 
 
 def _panel(kind: str, rows: Sequence[Mapping[str, Any]], left: int, top: int, most: float) -> list[str]:
@@ -68,9 +65,7 @@ def _panel(kind: str, rows: Sequence[Mapping[str, Any]], left: int, top: int, mo
     for row in rows:
         label, colour, dashes = LINES[row["measure"]]
         points = [(places[size], height(value / row["base"])) for size, value in zip(row["sizes"], row["values"], strict=True) if value > 0]
-        path = " ".join(f"{x},{y}" for x, y in points)
-        lines.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"/>')
-        lines += [f'<circle cx="{x}" cy="{y}" r="3.5" fill="{colour}"><title>{escape(label)}</title></circle>' for x, y in points]
+        lines += svg.curve(points, colour, dashes, label)
     return lines
 
 
