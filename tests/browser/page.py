@@ -116,8 +116,8 @@ class Look:
         return panel
 
     def row(self, name: str, text: str) -> Locator:
-        """The row of the panel's tables that has this text."""
-        return self.panel(name).locator("tbody tr").filter(has_text=text)
+        """The row of the panel's tables that has this text, in the same case: a time such as T10:00 does not have `t1`."""
+        return self.panel(name).locator("tbody tr").filter(has_text=re.compile(re.escape(text)))
 
     async def reads(self, expression: str) -> Any:
         return await self.page.evaluate(expression)

@@ -20,7 +20,7 @@ QUIET = dict.fromkeys(("stuck", "overdue", "dead", "blocked_channels", "fleets",
 
 
 async def test_the_tenants_in_trouble_come_first_and_a_click_shows_one(look: Look, stage: Stage) -> None:
-    stage.tenant("troubled", "stuck-1", "stuck-2")  # no text that a time such as T10:00 contains
+    stage.tenant("troubled", "stuck-1", "stuck-2")
     stage.call("PUT", "tenants/at-ease", {}, ADMIN_KEY)
     await look.open(ADMIN_KEY, "?tenant=demo&view=tenants")
     panel = await look.shows("tenants")
