@@ -52,6 +52,15 @@ class Stage:
         assert answer.status_code < 300, (method, path, answer.text)
         return answer.json() if answer.content else None
 
+    def listed(self, path: str, key: str = DEMO_KEY) -> list[Any]:
+        """All items of a list. A page may be short, or empty: the service ends it where its time for one search ends."""
+        items, cursor = [], ""
+        while cursor is not None:
+            page = self.call("GET", f"{path}&cursor={cursor}" if cursor else path, key=key)
+            items += page["items"]
+            cursor = page["next"]
+        return items
+
     def until[T](self, ask: Callable[[], T], what: str) -> T:
         """The first true answer."""
         return wait_until(ask, what, pause=0.1, seen=lambda: self.call("GET", "stats"))

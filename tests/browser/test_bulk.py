@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -33,18 +34,17 @@ def events(stage: Stage, label: str, number: int) -> None:
 
 
 def states(stage: Stage, label: str) -> set[str]:
-    return {each["state"] for each in stage.call("GET", f"events?id_prefix={label}-")["items"]}
+    return {each["state"] for each in stage.listed(f"events?id_prefix={label}-")}
 
 
 async def found(look: Look, label: str = "", state: str = "") -> Locator:
-    """Search for events; return the panel."""
+    """Search for events; return the panel. Until it shows what was found, its buttons for all that match are disabled."""
     await look.open(DEMO_KEY, "?view=events")
     panel = await look.shows("search")
     await panel.get_by_label("Labels").fill(f"bulk={label}" if label else "")
     await panel.get_by_label("State").select_option(state)
-    async with look.page.expect_response("**/api/v1/events?*"):
-        await panel.get_by_role("button", name="Search").click()
-    return await look.shows("search")
+    await panel.get_by_role("button", name="Search").click()
+    return panel
 
 
 async def test_all_that_match_are_cancelled_once_their_count_is_typed(look: Look, stage: Stage) -> None:
@@ -68,6 +68,25 @@ async def test_all_that_match_are_cancelled_once_their_count_is_typed(look: Look
     await look.page.keyboard.press("Escape")
     await expect(look.row("search", "doomed-0")).to_contain_text("cancelled")
     await expect(await look.shows("jobs")).to_contain_text("12 of 12 events cancelled.")
+
+
+async def test_nobody_acts_on_the_former_result_while_a_search_is_under_way(look: Look, stage: Stage) -> None:
+    events(stage, "sought", 2)
+    panel, answered = await found(look), asyncio.Event()
+    button = panel.get_by_role("button", name="Cancel all that match")
+    await expect(button).to_be_enabled()
+
+    async def late(route: Route) -> None:
+        await answered.wait()
+        await route.continue_()
+
+    await look.page.route("**/api/v1/events?*", late)
+    await panel.get_by_label("Labels").fill("bulk=sought")
+    await panel.get_by_role("button", name="Search").click()
+    await expect(button).to_be_disabled()
+    answered.set()
+    await expect(button).to_be_enabled()
+    await expect(panel.locator("tbody tr")).to_have_count(2)
 
 
 @pytest.mark.parametrize(("way", "text", "field"), [("later by", "later", "How much"), ("all to one time", "time", "New due time")])

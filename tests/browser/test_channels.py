@@ -96,7 +96,7 @@ async def test_a_test_shows_the_answer_and_is_not_tried_again(look: Look, stage:
     await opened(look, "failing")
     dialog = await send(look, "default")
     await expect(dialog.get_by_role("status")).to_contain_text(re.compile("^Failed in .*503.* It is not tried again.$"))
-    [event] = stage.call("GET", "events?tenant=failing", key=ADMIN_KEY)["items"]
+    [event] = stage.listed("events?tenant=failing", ADMIN_KEY)
     assert event["state"] == "cancelled"
     await dialog.get_by_role("button", name="Send another").click()
     await expect(dialog.get_by_role("status")).to_contain_text("the receiver answered 204.")

@@ -233,7 +233,7 @@ async def test_an_admin_key_copies_the_tenant_with_it(look: Look, stage: Stage, 
     for kind, text in (await texts(dialog)).items():
         made = await shell.run(text, kind)
         assert made.returncode == 0, (text, made.stderr)
-    assert len(stage.call("GET", "events?tenant=copying", key=ADMIN_KEY)["items"]) == 3
+    assert len(stage.listed("events?tenant=copying", ADMIN_KEY)) == 3
 
 
 async def test_a_body_too_long_for_an_argument_is_read_from_the_text(look: Look, stage: Stage, shell: Shell) -> None:

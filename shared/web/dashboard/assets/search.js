@@ -75,10 +75,12 @@ export const search = {
     many.addEventListener("submit", (submitted) => {
       submitted.preventDefault();
       ctx.filters = read();
+      ctx.searching?.();
       refresh();
     });
     many.addEventListener("reset", () => {
       ctx.filters = {};
+      ctx.searching?.();
       refresh();
     });
     // Another view may have asked for a search.
@@ -111,6 +113,10 @@ export const search = {
     const more = el("button", { type: "button", class: "further", "data-keep": "more" });
     body.append(sum, acts, list, note, more);
     let shown = null;
+    // Until the new result is there, nobody acts on all events of the former one.
+    ctx.searching = () => {
+      for (const each of acts.querySelectorAll("button")) each.disabled = true;
+    };
 
     function row(event) {
       const name = el("button", { type: "button", class: "link", "data-keep": `open ${event.id}`, title: event.id, onclick: () => showEvent(ctx, event.id, changed) }, folded(event.id, 40));
