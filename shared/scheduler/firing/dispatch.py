@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from ...core.errors import Rejected, StorageError
 from ...core.process_identity import ProcessIdentity
 from ...delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
 from ...delivery.flow.service import Flow
+from ...engine.budget import Budget
 from ...engine.leaving import end_within
 from ...storage.ports import Row
 from ...tenants.model import Retry
@@ -47,29 +48,6 @@ log = logging.getLogger(__name__)
 _DEFAULT_RETRY = Retry()
 SMALL_SHARE = 0.25
 """The part of the bytes in flight that is kept for small shards: large ones never make them wait."""
-
-
-class Budget:
-    """A limit for the bytes of loaded shards. One shard always fits, however large."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._used = limit, 0
-        self._room = asyncio.Condition()
-
-    @asynccontextmanager
-    async def hold(self, size: int) -> AsyncIterator[None]:
-        """Wait for `size` bytes of room and hold them."""
-        async with self._room:
-            await self._room.wait_for(lambda: self._used == 0 or self._used + size <= self._limit)
-            self._used += size
-        try:
-            yield
-        finally:
-            async with self._room:
-                self._used -= size
-                self._room.notify_all()
-
-
 CLOSE_WITHIN = 1.0
 """Seconds that owners without a message get at the orderly end of a process."""
 
