@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..core.readable import count_of
+from ..fleets.watch.alarms import ALARMS
 from .findings import Finding, bad_first
 from .terminal.output import duration_text, ranges_text
 
 _MAX_NAMES: Final = 10
 """Names that a finding lists; it counts the others."""
-_SCAN: Final = "Run tocsin status: it shows whether lease_scan, the job that fences silent servers, is late."
+_SCAN: Final = ALARMS["silent"].remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,33 +171,12 @@ def _fault_domains(report: FleetReport) -> Iterator[Finding]:
 
 def _others(report: FleetReport) -> Iterator[Finding]:
     name = report.name
-    known = {
-        "unserved": ("Partitions have had no owner for longer than a takeover takes.", f"Run tocsin leases plan {name}"),
-        "missing": ("Rows of partitions were deleted.", f"Run tocsin leases stale {name}"),
-        "silent": ("Servers send no heartbeats and have not been fenced.", _SCAN),
-        "late": ("Half of all heartbeats are late: storage is slow or throttles.", f"Run tocsin leases nodes {name} --watch 2"),
-        "forgotten": ("A manual control is older than a day and has no expiry.", f"Run tocsin leases intents {name}"),
-        "servers": ("Fewer servers are live than the fleet wants.", f"Run tocsin leases nodes {name}"),
-        "unreadable": ("Rows were edited and cannot be read. What they describe stays as it is.", "Correct the rows in the table."),
-        "unlisted": (
-            "Rows of partitions and lists of servers do not agree, for example after storage has lost writes.",
-            f"Run tocsin leases show {name}, and restart the servers that have these partitions",
-        ),
-        "orders": ("Servers that speak HTTP do not claim or release what they are ordered to.", f"Run tocsin leases nodes {name}"),
-        "throttled": (
-            "Storage refuses or does not answer many requests of servers.",
-            "Find out what else uses the storage account",
-        ),
-        "destination": ("Servers are drained to a server that can take no partitions.", f"Run tocsin leases intents {name}"),
-        "turns": (
-            "Checkpoint turns time out, or no replica can take one.",
-            f"Run tocsin turns list {name} and tocsin leases nodes {name}",
-        ),
-    }
     for alarm in report.stale["alarms"]:
         what = f"alarm {alarm['alarm']} since {alarm['since']}: {_names([str(each) for each in alarm['subjects']])}"
-        unknown = ("The app raised it.", "docs/how-to/operations.md explains each alarm.")
-        yield Finding("look", what, *known.get(alarm["alarm"], unknown))
+        if (known := ALARMS.get(alarm["alarm"])) is not None:
+            yield Finding("look", what, known.means, known.remedy.format(fleet=name))
+        else:
+            yield Finding("look", what, "The app raised it.", "docs/how-to/operations.md explains each alarm.")
     if report.fleet.get("resizing"):
         means = "Partitions move to their new numbers. The resize ends once all servers have handed over."
         yield Finding("look", "a resize is in progress", means, f"Run tocsin leases show {name} --watch 2")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from ..checkpoints.model import ReplicaOut
 from ..checkpoints.settings import DAY, FleetCheckpoints
+from ..leases.fleet_alarms import NotificationKind
 from ..leases.model import IntentOut
 from ..leases.profiles import PROFILES, Profile, unsafe_reason
 from ..leases.rows import MAX_PARTITIONS, ServerState
@@ -22,8 +23,7 @@ DEFAULT_DRAIN = 10_000
 
 ProfileName = Literal["economy", "default", "fast", "seed"]
 
-NotificationKind = Literal["stale", "dead", "maintenance"]
-NOTIFICATION_KINDS: tuple[NotificationKind, ...] = ("stale", "dead", "maintenance")
+NOTIFICATION_KINDS: tuple[NotificationKind, ...] = get_args(NotificationKind)
 
 
 class ProfileIn(Strict):

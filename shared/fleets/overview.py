@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from pydantic import Field
 
 from ..core.clock import Millis
+from ..core.readable import count_of
 from ..engine.queries import load_rows
+from ..leases.fleet_alarms import Reason, Urgency
 from ..leases.rows import INDEX as FLEET_INDEX
 from ..maintenance.rows import INDEX as MAINTENANCE_INDEX
+from ..maintenance.service.alarms import ALARMS as MAINTENANCE_ALARMS
+from ..maintenance.service.alarms import kind_of
 from ..maintenance.service.figures import MaintenanceCare, parse_care
 from ..storage.names import FLEETS, MAINTENANCE, SWEEPS
 from ..storage.ports import Row, RowQuery, Tables
@@ -25,16 +29,21 @@ from ..web.fields.types import Maybe, Stamp, Strict
 from ..web.paging.cursor import encode_cursor
 from ..web.paging.pages import after
 from ..web.routes import Answer, Call, RouteGroup
-from .need_texts import need_text
+from .watch.alarms import ALARMS as LEASE_ALARMS
 from .watch.rules import WatchState
 from .watch.state import WATCHED, parse_watch_state
 
 type Source = Literal["leases", "maintenance", "agents", "approvals"]
 
-_URGENT: Final = frozenset({"unserved", "missing", "silent", "servers", "unreadable", "prepare-failed", "restore-failed", "domains-down"})
-"""Alarms of fleets whose service is worse already, or whose machines do not come back."""
-_LATER: Final = frozenset({"forgotten", "late", "destination", "single-monitor", "monitors-together"})
-"""Alarms that may wait until the others are seen to."""
+_RANKS: Final[tuple[Urgency, ...]] = ("urgent", "soon", "later")
+
+REASONS: Final[Mapping[Source, Mapping[str, Reason]]] = {
+    "leases": {kind: each.reason for kind, each in LEASE_ALARMS.items()},
+    "maintenance": {kind: each.reason for kind, each in MAINTENANCE_ALARMS.items()},
+    "agents": {"silent": Reason("soon", "silent agent", "silent agents")},
+    "approvals": {"waiting": Reason("soon", "approval waiting", "approvals waiting")},
+}
+"""Why a fleet may need a person: its alarms, and what needs one without an alarm."""
 
 
 class NeedOut(Strict):
@@ -52,7 +61,7 @@ class FleetNeeds(Strict):
     """A fleet that needs a person."""
 
     fleet: str
-    urgency: Literal["urgent", "soon", "later"]
+    urgency: Urgency
     needs: list[NeedOut]
     agents: int = Field(description="Nodes with an agent.")
     open_events: int = Field(description="Open Scheduled Events.")
@@ -88,7 +97,16 @@ class Need:
     @property
     def rank(self) -> int:
         """0 for urgent, 1 for soon, 2 for later."""
-        return 0 if self.what in _URGENT and self.source != "agents" else 2 if self.what in _LATER else 1
+        reason = REASONS[self.source].get(kind_of(self.what))
+        return _RANKS.index(reason.urgency if reason else "soon")
+
+    @property
+    def text(self) -> str:
+        """The reason with its count, such as "1 partition without an owner", or its name if this release does not know it."""
+        reason = REASONS[self.source].get(kind_of(self.what))
+        if reason is None:
+            return f"{self.what.replace('-', ' ')} ({self.count:,})"
+        return count_of(self.count, reason.one, reason.many) if reason.many else reason.one
 
 
 def needs_of(watched: WatchState, care: MaintenanceCare) -> list[Need]:
@@ -120,13 +138,13 @@ class Overview:
         items = [
             FleetNeeds(
                 fleet=key.partition(":")[2],
-                urgency=("urgent", "soon", "later")[needs[0].rank],
+                urgency=_RANKS[needs[0].rank],
                 needs=[
                     NeedOut(
                         source=each.source,
                         what=each.what,
                         count=each.count,
-                        text=need_text(each.source, each.what, each.count),
+                        text=each.text,
                         subjects=list(each.subjects),
                         since=each.since or None,
                     )

@@ -11,6 +11,7 @@
     service/          runs in the app: servers that speak HTTP, takeovers, plans, manual controls, resizes, views
     owners/           the owners of partitions, for deliveries of fleet channels
     node/             runs in servers: `LeaseKeeper`, `FencedBatch` and `OwnerGuard`
+    fleet_alarms      what defines an alarm of a fleet; `fleet_notices` tells the fleet's tenant
     model, routes     the API
 
 The names that servers use are loaded on first use, so that the app does not import the blocking HTTP client.

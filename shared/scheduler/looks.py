@@ -22,7 +22,7 @@ from .shard_services import ShardServices
 from .sweeps import Sweeps
 from .wakes.protocol import LookTimes, end_look, read_plan, send_wakes
 from .wakes.rules import EARLIER, LOOK_EVERY_ALONE, LOOK_FAR, Plan
-from .wakes.service import ASK_FOR, Horizons
+from .wakes.service import HINT_TIMEOUT, Horizons
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Looks:
         """
         plan = Plan()
         try:
-            async with asyncio.timeout(ASK_FOR):
+            async with asyncio.timeout(HINT_TIMEOUT):
                 plan = await self._runner.run(read_plan())
         except (StorageError, TimeoutError) as error:
             log.debug("The plan of wakes could not be read: %s", error, extra={"action": "plan_unread"})
@@ -116,7 +116,7 @@ class Looks:
         # A process reads each of them once: for a hint, what it has read is good enough.
         new = [shard for shard in near if shard not in self._events]
         try:
-            async with asyncio.timeout(ASK_FOR):
+            async with asyncio.timeout(HINT_TIMEOUT):
                 dues = await asyncio.gather(*map(self._dues, new))
         except (StorageError, TimeoutError) as error:
             log.debug("The events of the next shards could not be read: %s", error, extra={"action": "events_unread"})

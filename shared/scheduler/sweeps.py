@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from itertools import batched, groupby
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from ..core.clock import Millis
 from ..core.errors import StorageError
 from ..core.pressure import PressureGauge
 from ..engine.async_runner import AsyncRunner
+from ..engine.budget import Budget
 from ..engine.effects import Steps
 from ..engine.queries import each_page, load_rows
 from ..storage.names import EVENTS, IDS, LEDGER, SHARDS
@@ -129,27 +129,6 @@ def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
             part += some
     if part:
         yield part
-
-
-class _RetentionRoom:
-    """Bounds the shards that one run of retention removes side by side, by `RETAIN_PAGE` and by `RETAIN_EVENTS`."""
-
-    def __init__(self) -> None:
-        self._held, self._changed = 0, asyncio.Condition()
-
-    @asynccontextmanager
-    async def of(self, entry: Row) -> AsyncIterator[None]:
-        """Hold the room of a shard. entry: its ledger row."""
-        size = min(RETAIN_EVENTS, max(int(entry.props["accepted"]), RETAIN_EVENTS // RETAIN_PAGE))
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._held + size <= RETAIN_EVENTS)
-            self._held += size
-        try:
-            yield
-        finally:
-            self._held -= size
-            async with self._changed:
-                self._changed.notify_all()
 
 
 class Sweeps:
@@ -364,7 +343,7 @@ class Sweeps:
         While storage refuses requests, it pauses after each page, in proportion to the time that the page took.
         """
         counts: Counter[str] = Counter()
-        until, room, names = self._clock.monotonic() + run_for, _RetentionRoom(), list(tenants)
+        until, room, names = self._clock.monotonic() + run_for, Budget(RETAIN_EVENTS), list(tenants)
         # Each run begins with another tenant, so that none is always the one that is left.
         first = now // timings.MINUTE % max(1, len(names))
         waiting = iter(names[first:] + names[:first])
@@ -382,7 +361,7 @@ class Sweeps:
                 raise ended
         return counts
 
-    async def _retain_of(self, tenant: str, now: Millis, until: float, room: _RetentionRoom, counts: Counter[str]) -> None:
+    async def _retain_of(self, tenant: str, now: Millis, until: float, room: Budget, counts: Counter[str]) -> None:
         """Remove expired shards of a tenant until the end of the run. until: its monotonic time."""
         try:
             await self._totals.fold(tenant)
@@ -403,8 +382,9 @@ class Sweeps:
                 await self._clock.sleep(max(0.0, min(slower * (ended - began), until - ended)))
         counts["cut"] += 1
 
-    async def _removed(self, tenant: str, entry: Row, now: Millis, until: float, room: _RetentionRoom) -> str:
-        async with room.of(entry):
+    async def _removed(self, tenant: str, entry: Row, now: Millis, until: float, room: Budget) -> str:
+        # By its size, but at most `RETAIN_PAGE` of them side by side.
+        async with room.hold(max(int(entry.props["accepted"]), RETAIN_EVENTS // RETAIN_PAGE)):
             if self._clock.monotonic() >= until:
                 return "cut"
             try:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from .rows import EventToStore
 
 
-class Copying:
-    """An operation on a shard that is copied to the other account before it is acknowledged. This one is not copied."""
+class ShardOperation:
+    """An operation on a shard: on a mirrored one, it is copied to the other account before it is acknowledged. This one is not copied."""
 
     way: Way | None = None
     """The direction of the copy; None if nothing is copied."""
@@ -70,7 +70,7 @@ class ShardGuard:
 
 
 UNGUARDED: Final = ShardGuard()
-_ALONE: Final = nullcontext(Copying())
+_ALONE: Final = nullcontext(ShardOperation())
 
 
 class Mirror:
@@ -85,7 +85,7 @@ class Mirror:
     def __init__(self, runner: AsyncRunner) -> None:
         self._runner = runner
 
-    def takes(self, event: EventToStore) -> bool:
+    def mirrors(self, event: EventToStore) -> bool:
         """Return True if a new event is stored as a mirrored one."""
         return False
 
@@ -109,7 +109,7 @@ class Mirror:
         """File the copy's index row of a shard that is about to be filled."""
         yield from ()
 
-    def serving(self, shard: str) -> AbstractAsyncContextManager[Copying]:
+    def serving(self, shard: str) -> AbstractAsyncContextManager[ShardOperation]:
         """Surround an operation on a shard that is acknowledged at the end.
 
         Raises `Unavailable` before the operation if this side does not serve the shard or may not. Raises `OutcomeUnknown` at the end if it

@@ -15,7 +15,7 @@ from .ports import Sender
 
 log = logging.getLogger(__name__)
 
-ASK_FOR: Final = 3.0
+ABSENCE_TIMEOUT: Final = 3.0
 """Seconds after which a queue that does not answer counts as existing."""
 
 
@@ -32,8 +32,8 @@ async def find_absent(senders: Mapping[str, Sender], spec: ChannelSpec) -> Seque
     if not isinstance(spec, QueueChannel) or not isinstance(sender := senders[spec.type], AskingSender):
         return ()
     try:
-        async with asyncio.timeout(ASK_FOR):
+        async with asyncio.timeout(ABSENCE_TIMEOUT):
             return await sender.find_absent(spec)
     except TimeoutError:
-        log.info("The queue of a channel did not answer within %g s", ASK_FOR, extra={"action": "channel_unasked"})
+        log.info("The queue of a channel did not answer within %g s", ABSENCE_TIMEOUT, extra={"action": "channel_unasked"})
         return ()

@@ -19,6 +19,7 @@ from ...storage.names import MAINTENANCE
 from ...storage.ports import Props, Row, RowQuery, Tables
 from ..decisions.domain_guard import is_live
 from ..rows import INDEX, FleetEvents
+from .alarms import kind_of
 
 _NONE: Final = "{}"
 MAX_SILENT_NAMED: Final = 5
@@ -37,9 +38,9 @@ class MaintenanceFigures(NamedTuple):
 
 
 def alarm_props(view: FleetEvents) -> Props:
-    """Return the alarms for a fleet's index row. An alarm may have a place after its kind."""
+    """Return the alarms for a fleet's index row."""
     places = [*(event.alarms for event in view.events.values()), view.alarms.alarms]
-    found = Counter(kind for alarms in places for kind in {alarm.partition(" ")[0] for alarm in alarms})
+    found = Counter(kind for alarms in places for kind in {kind_of(alarm) for alarm in alarms})
     return {"alarms": orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode()}
 
 

@@ -14,6 +14,7 @@ from ...scheduler.ingest.internal_events import EventPublisher
 from ..rows import AlarmsRow, EventRow
 from ..rule_settings import MaintenanceSettings
 from ..rules import unpublished
+from .alarms import ALARMS, kind_of
 
 log = logging.getLogger(__name__)
 
@@ -24,21 +25,6 @@ _LONGEST: Final = 200
 """Longest id, in characters."""
 _EARLY: Final[Millis] = 60_000
 """An event that is further away than its lead by this time also gets a notice at the time at which nodes prepare."""
-
-SENTENCES: Final = {
-    "disagreement": "agents report different details of it",
-    "silent": "agents of nodes that it names do not report",
-    "prolonged": "it started more than half an hour ago and is still open",
-    "prepare-failed": "a node could not be prepared",
-    "restore-failed": "a node could not be restored",
-    "approval-failed": "Azure refused its approval, or has not taken it for half a minute",
-    "forced": "a node prepares without the domain guard's permission, because it could not wait any longer",
-    "too-wide": "it takes more fault domains down at once than the quorum allows",
-    "callers-affected": "a bound of the fleet's caller probe is passed",
-    "single-monitor": "only one node can act as monitor for the fleet",
-    "monitors-together": "both monitors are in one fault domain",
-    "domains-down": "more fault domains are down at once than the quorum allows",
-}
 
 
 def of_event(key: str, event: EventRow, what: str, channel: str, now: Millis) -> dict[str, Any]:
@@ -88,7 +74,7 @@ def to_prepare(key: str, event: EventRow, settings: MaintenanceSettings, channel
 
 def _notice(key: str, about: str, what: str, channel: str, now: Millis, more: dict[str, Any]) -> dict[str, Any]:
     tenant, _, fleet = key.partition(":")
-    alarm = what[1:].partition(" ")[0] if what[0] in "+-" else None
+    alarm = kind_of(what[1:]) if what[0] in "+-" else None
     payload = {
         "type": "maintenance",
         "tenant": tenant,
@@ -98,7 +84,7 @@ def _notice(key: str, about: str, what: str, channel: str, now: Millis, more: di
         **more,
     }
     if alarm is not None:
-        payload |= {"alarm": what[1:], "state": "raised" if what[0] == "+" else "cleared", "text": f"{fleet}: {SENTENCES[alarm]}"}
+        payload |= {"alarm": what[1:], "state": "raised" if what[0] == "+" else "cleared", "text": f"{fleet}: {ALARMS[alarm].sentence}"}
     marks = {"+": "raised~", "-": "cleared~"}
     mark = marks.get(what[0], "") + what.lstrip("+-")
     ident = re.sub(r"[^A-Za-z0-9:~_-]", "~", f"maintenance:{name_in_id(fleet)}:{about}:{mark}")
@@ -118,12 +104,12 @@ def log_of(key: str, kept: EventRow | AlarmsRow, what: str) -> None:
     if what.startswith(_PREPARE):
         return
     about = f"event {kept.event_id}" if isinstance(kept, EventRow) else "the fleet"
-    alarm = what[1:].partition(" ")[0] if what[0] in "+-" else None
+    alarm = kind_of(what[1:]) if what[0] in "+-" else None
     named: dict[str, Any] = {"fleet": key} | ({"event_id": kept.event_id} if isinstance(kept, EventRow) else {})
     if alarm is None:
         log.info("%s: %s is %s", key, about, what, extra={"action": "maintenance_status", **named})
     elif what[0] == "+":
-        log.warning("%s: %s: %s", key, about, SENTENCES[alarm], extra={"action": "maintenance_alarm", "alarm": what[1:], **named})
+        log.warning("%s: %s: %s", key, about, ALARMS[alarm].sentence, extra={"action": "maintenance_alarm", "alarm": what[1:], **named})
     else:
         extra = {"action": "maintenance_alarm_cleared", "alarm": what[1:], **named}
-        log.info("%s: %s: alarm cleared: %s", key, about, SENTENCES[alarm], extra=extra)
+        log.info("%s: %s: alarm cleared: %s", key, about, ALARMS[alarm].sentence, extra=extra)

@@ -16,8 +16,8 @@ from ...core.clock import Millis
 from ...engine.fleet_cursor import OTHER_FLEETS
 from ...fleets.watch.alarms import KINDS
 from ...fleets.watch.figures import FleetFigures
+from ...maintenance.service.alarms import ALARMS
 from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
-from ...maintenance.service.notifications import SENTENCES
 from ...scheduler.queries.totals import Total
 from ...scheduler.shard import ledger
 from ...scheduler.wakes.ticks import SweepTimes
@@ -218,7 +218,7 @@ def _of_maintenance(fleets: Iterable[MaintenanceFigures]) -> Iterator[Metric]:
         labels=("tenant", "fleet", "alarm"),
     )
     for each in fleets:
-        for kind in SENTENCES:
+        for kind in ALARMS:
             alarms.add_metric((each.tenant, each.fleet, kind), each.alarms[kind])
     yield alarms
 

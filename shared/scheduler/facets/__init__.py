@@ -7,8 +7,9 @@ answers      the heads of receivers' answers, beside the event
 copies       mirrored events: which row is a copy of another account's
 fanouts/     the ids of a fan-out's events
 
-The core gets the facets as an argument. A new one has a file here and an entry in the table below, which fixes the order.
-CONTRIBUTING.md says what it may do, and which tests it needs.
+The core gets the facets as an argument: an owner's are those of its tenant (`facets_for`). What is called for many tenants, or for a user
+who changes one event, uses `FACETS`. A new facet has a file here and an entry in the table below, which fixes the order. CONTRIBUTING.md
+says what it may do, and which tests it needs.
 """
 
 from __future__ import annotations

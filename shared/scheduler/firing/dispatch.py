@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from ...core.errors import Rejected, StorageError
 from ...core.process_identity import ProcessIdentity
 from ...delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
 from ...delivery.flow.service import Flow
+from ...engine.budget import Budget
 from ...engine.leaving import end_within
 from ...storage.ports import Row
 from ...tenants.model import Retry
@@ -47,29 +48,6 @@ log = logging.getLogger(__name__)
 _DEFAULT_RETRY = Retry()
 SMALL_SHARE = 0.25
 """The part of the bytes in flight that is kept for small shards: large ones never make them wait."""
-
-
-class Budget:
-    """A limit for the bytes of loaded shards. One shard always fits, however large."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._used = limit, 0
-        self._room = asyncio.Condition()
-
-    @asynccontextmanager
-    async def hold(self, size: int) -> AsyncIterator[None]:
-        """Wait for `size` bytes of room and hold them."""
-        async with self._room:
-            await self._room.wait_for(lambda: self._used == 0 or self._used + size <= self._limit)
-            self._used += size
-        try:
-            yield
-        finally:
-            async with self._room:
-                self._used -= size
-                self._room.notify_all()
-
-
 CLOSE_WITHIN = 1.0
 """Seconds that owners without a message get at the orderly end of a process."""
 
@@ -228,7 +206,7 @@ class Firing:
             await self._runner.run(send(message.alone(), self._clock.now() + round(guard * 1000), retries_only=retries))
             return
         owner = f"o{self._ids.name()}"
-        taken_at, stopped = self._clock.monotonic(), guard.stopped
+        asked_at, stopped = self._clock.monotonic(), guard.stopped
         name, ended = "", message.ended
         if self._process is not None:
             name = self._process.name
@@ -238,7 +216,7 @@ class Firing:
                 log.debug("The owner %s of shard %s has ended with its process", ended, message.shard, extra={"action": "owner_ended"})
         taken = await self._runner.insist(
             lambda: owning.take(message.shard, message.index, owner, FACETS, seen, stopped, process=name, ended=ended),
-            lambda: self._patient(taken_at),
+            lambda: self._patient(asked_at),
         )
         if taken == "gone":
             return
@@ -259,7 +237,7 @@ class Firing:
         self._counters["shards_taken"] += 1
         self._owned.add(message.shard)
         try:
-            await self._own(taken, taken_at, guard, no_arrivals(taken.shard), message.earlier)
+            await self._own(taken, asked_at, guard, no_arrivals(taken.shard), message.earlier)
         finally:
             self._owned.discard(message.shard)
 
@@ -272,8 +250,8 @@ class Firing:
         finally:
             self.serving -= 1
 
-    async def _own(self, session: owning.OwnerSession, taken_at: float, guard: ShardGuard, arrivals: Arrivals, earlier: Millis = 0) -> None:
-        """Serve a shard as its owner. taken_at: monotonic time at which the request that made this process its owner was sent. earlier: see
+    async def _own(self, session: owning.OwnerSession, asked_at: float, guard: ShardGuard, arrivals: Arrivals, earlier: Millis = 0) -> None:
+        """Serve a shard as its owner. asked_at: monotonic time at which the request that made this process its owner was sent. earlier: see
         `ShardMessage`."""
         # Taking the shard was a write, so the clock was measured a moment ago.
         self._clock.check()
@@ -285,8 +263,8 @@ class Firing:
         searchable = settings.searchable if settings is not None else ()
         session.facets = facets_for(searchable, notices=await self.notices_of_dead(tenant))
         view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel), lambda: self.tokens, session.shard)
-        permission = StartPermission(self._clock, taken_at, guard)
-        waits = Waits(self._clock, succeeds_lost=session.succeeds_lost, taken_at=taken_at)
+        permission = StartPermission(self._clock, asked_at, guard)
+        waits = Waits(self._clock, succeeds_lost=session.succeeds_lost, asked_at=asked_at)
         serving = Owner(session, DeliveryAttempts(view, permission, waits, self._means), self._owning, arrivals, earlier)
         with tracing.serving_shard(session.shard) if self._tracing else nullcontext():
             await serving.run()

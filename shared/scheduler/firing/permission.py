@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class StartPermission:
     """The permission of one owner. A delivery starts only while it holds."""
 
-    def __init__(self, clock: Clock, taken_at: float, guard: ShardGuard) -> None:
-        """taken_at: monotonic time at which the request to take the shard was sent."""
-        self._clock, self._heartbeat_at, self._guard = clock, taken_at, guard
+    def __init__(self, clock: Clock, asked_at: float, guard: ShardGuard) -> None:
+        """asked_at: monotonic time at which the request to take the shard was sent."""
+        self._clock, self._heartbeat_at, self._guard = clock, asked_at, guard
         self._renewed = asyncio.Event()
         self._watch: asyncio.Task[None] | None = None
         self.ended = False

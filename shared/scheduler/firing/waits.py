@@ -22,11 +22,11 @@ type LaneReason = Literal["rate", "concurrency"]
 class Waits:
     """The observations of one owner."""
 
-    def __init__(self, clock: Clock, *, succeeds_lost: bool, taken_at: float) -> None:
-        """succeeds_lost: the owner before this one disappeared. taken_at: monotonic time at which the shard was asked for."""
+    def __init__(self, clock: Clock, *, succeeds_lost: bool, asked_at: float) -> None:
+        """succeeds_lost: the owner before this one disappeared. asked_at: monotonic time at which the request for the shard was sent."""
         self._clock = clock
         before: LateReason = "owner-lost" if succeeds_lost else "not-taken"
-        self._before = Span(before, 0, clock.now() - round((clock.monotonic() - taken_at) * 1000))
+        self._before = Span(before, 0, clock.now() - round((clock.monotonic() - asked_at) * 1000))
         self._storage: deque[Span] = deque(maxlen=MOST_SPANS)
         self._full: dict[str, deque[Span]] = {}
         """By channel: when it could take no more."""
@@ -36,7 +36,7 @@ class Waits:
         """By event: the time until which it waited for its key at an owner that has disappeared."""
         self._unowned: dict[str, Millis] = {}
         """By event: the time since which it waits for the owner of its partition."""
-        self.storage(taken_at)
+        self.storage(asked_at)
 
     def storage(self, began: float) -> None:
         """Note a request to storage that has ended. began: monotonic time."""

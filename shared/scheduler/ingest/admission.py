@@ -40,7 +40,7 @@ from ..shard_services import ShardServices
 from ..timings import DAY
 from .event_limits import Admission, EventLimits
 from .messages import MESSAGE_ROOM, encode_event
-from .open_shards import NotReached
+from .open_shards import DeadlineExceeded
 from .outbox import Outbox
 from .writer import Stored, Writer
 
@@ -569,7 +569,7 @@ class _LineProblems:
         self._told: dict[int, tuple[Exception, Problem]] = {}
 
     def of(self, failure: Problem | StorageError) -> Problem:
-        if isinstance(failure, NotReached):
+        if isinstance(failure, DeadlineExceeded):
             detail = "The batch was not finished in time, and this event was not stored. Send it again."
             return Problem(503, "batch-unfinished", detail, headers={"retry-after": "1"}, outcome="unchanged")
         if id(failure) not in self._told:

@@ -62,7 +62,7 @@ CONFIRMED_WITHIN = 20.0
 """Seconds after the end of a batch's time in which storage may still answer the writes that have begun."""
 
 
-class NotReached(Unavailable):
+class DeadlineExceeded(Unavailable):
     """An event of a batch is not stored, because the time of its batch ended first."""
 
 

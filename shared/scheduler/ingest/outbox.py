@@ -15,7 +15,7 @@ from ...storage.names import QUEUE_INGEST
 from ...storage.ports import Queues
 from ..timings import GROUP_WAIT
 from .messages import MESSAGE_ROOM, QueuedEvent, encode_event, group_encoded, sign_message
-from .open_shards import NotReached, Sink
+from .open_shards import DeadlineExceeded, Sink
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Outbox:
     async def put(self, entries: Sequence[bytes], until: float = math.inf) -> list[StorageError | None]:
         """Send encoded events. For each, return None once it is in the queue, or the error that leaves this uncertain.
 
-        until: time of the monotonic clock at which no further event is sent: those are `NotReached`; see `ended_in_time`.
+        until: time of the monotonic clock at which no further event is sent: those are `DeadlineExceeded`; see `ended_in_time`.
         """
         if not entries:
             return []
@@ -89,7 +89,7 @@ class Outbox:
             found = self._pending.popleft()
             if found.until <= now:
                 self._bytes -= len(found.entry) + 1
-                found.sink.settle(found.number, NotReached())
+                found.sink.settle(found.number, DeadlineExceeded())
             else:
                 group.append(found)
                 size += len(found.entry) + 1

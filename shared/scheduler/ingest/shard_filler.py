@@ -33,7 +33,7 @@ from ..shard_services import ShardServices
 from ..timings import DISPATCH_AHEAD, ENOUGH_EVENTS, GROUP_WAIT, MANY_EVENTS, NOTE_FROM, URGENT_FILL_TIME
 from .account_rotation import AccountRotation
 from .announcer import Announcer
-from .open_shards import FillingShard, NotReached, PendingEntry
+from .open_shards import DeadlineExceeded, FillingShard, PendingEntry
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +208,7 @@ class ShardFiller:
         now = self._clock.monotonic()
         for each in group:
             if each.until <= now:
-                each.sink.settle(each.number, NotReached())
+                each.sink.settle(each.number, DeadlineExceeded())
         return [each for each in group if each.until > now]
 
     async def _write(self, filling: FillingShard) -> None:

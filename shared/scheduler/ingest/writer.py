@@ -32,7 +32,7 @@ from ..rows import FANOUT, EventToStore
 from ..shard_services import ShardServices
 from .account_rotation import AccountRotation
 from .announcer import Announcer
-from .open_shards import FillingShard, FillingShards, NotReached, PendingEntry, Sink, ended_in_time
+from .open_shards import DeadlineExceeded, FillingShard, FillingShards, PendingEntry, Sink, ended_in_time
 from .shard_filler import ShardFiller
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class Writer:
         """Store events independently: one event's failure does not affect another. Return results in the order given.
 
         posted: somebody waits for what is due now, such as a caller or the receiver of a callback, so this process delivers it itself.
-        until: time of the monotonic clock at which it begins no further event: those are `NotReached`; see
+        until: time of the monotonic clock at which it begins no further event: those are `DeadlineExceeded`; see
         `ended_in_time`.
         """
         call = StoreCall(tenant, events, posted, until, [None] * len(events))
@@ -275,7 +275,7 @@ class Writer:
             began = self._clock.monotonic()
             if began >= call.until:
                 for each in todo:
-                    results[each] = NotReached()
+                    results[each] = DeadlineExceeded()
                 break
             todo = await self._round(call, todo)
             took = self._clock.monotonic() - began
@@ -286,7 +286,7 @@ class Writer:
         now = self._clock.now()
         places, turns = [], LoopTurns(EVENTS)
         for number in todo:
-            mirrored = self._mirror.takes(events[number])
+            mirrored = self._mirror.mirrors(events[number])
             places.append((number, *self._fillings.place(tenant, events[number], now, mirrored=mirrored)))
             await turns.spend()
         named = [place for place in places if events[place[0]].id is not None]
@@ -366,7 +366,7 @@ class Writer:
             for name in event.names:
                 async with self._in_flight:
                     if call.until < math.inf and self._clock.monotonic() >= call.until:
-                        raise NotReached
+                        raise DeadlineExceeded
                     here = Address(filling.opened.shard, row)
                     if event.reuses is not None:
                         known = await self._runner.run(reuse_id(tenant, name, event.hash, here, event.reuses))

@@ -54,7 +54,7 @@ from ..timings import (
     OWNER_MAY_START,
     OWNER_SILENT,
 )
-from ..unmirrored import UNGUARDED, Copying, Mirror, ShardGuard
+from ..unmirrored import UNGUARDED, Mirror, ShardGuard, ShardOperation
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ def _serving_side(fence: Fence) -> Side:
     return "second" if fence.syncing else fence.active
 
 
-class CopyingWay(Copying):
+class MirroredOperation(ShardOperation):
     """An operation on a mirrored shard."""
 
     def __init__(self, runner: AsyncRunner, way: Way | None, fence: Way, beside: BesideId) -> None:
@@ -188,7 +188,7 @@ class PairedMirror(Mirror):
         self._clock = runner.clock
         self._unasked_until = 0.0
 
-    def takes(self, event: EventToStore) -> bool:
+    def mirrors(self, event: EventToStore) -> bool:
         return self.whole or event.durability == "mirrored"
 
     def _way(self, seen: FenceObservation) -> Way | None:
@@ -233,16 +233,16 @@ class PairedMirror(Mirror):
         if place_of(shard) == MIRRORED and not self.whole:
             yield from on_side(SECOND, file_shard(shard, wake, sent=False))
 
-    def serving(self, shard: str) -> AbstractAsyncContextManager[Copying]:
+    def serving(self, shard: str) -> AbstractAsyncContextManager[ShardOperation]:
         return self._serving() if place_of(shard) == MIRRORED else super().serving(shard)
 
     @asynccontextmanager
-    async def _serving(self) -> AsyncIterator[Copying]:
+    async def _serving(self) -> AsyncIterator[ShardOperation]:
         seen = await self.pair.sure()
         if _serving_side(seen.fence) != self.side or seen.fence.syncing or self.pair.wait(seen) > 0:
             raise Unavailable("this account does not serve mirrored events now: the other one has taken over, or is about to")
         way = self._way(seen)
-        yield CopyingWay(self._runner, way, Way("", SECOND, SECOND, self.side, seen.fence.epoch), self._beside)
+        yield MirroredOperation(self._runner, way, Way("", SECOND, SECOND, self.side, seen.fence.epoch), self._beside)
         if way is None and self._clock.monotonic() - seen.sent >= self.pair.waits.stop:
             raise OutcomeUnknown("the operation took so long that the other account may have taken over")
 

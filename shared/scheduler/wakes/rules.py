@@ -23,9 +23,9 @@ is lost, twice over."""
 GAP: Final[Millis] = 22_000
 """Longest pause between two messages in that time. An instance that has done nothing for 30 s may be taken away; 22 s leave room for the
 whole seconds of a queue (1 s), a pause between two polls (2 s), and the 2 s of messages that shards share."""
-UNWATCHED: Final[Millis] = 2_000
+GAP_MARGIN: Final[Millis] = 2_000
 """A pause before a shard's message is shorter than `GAP` by this: no wake would notice that it is too long."""
-STAYS: Final[Millis] = 3_000
+OWNER_STAYS: Final[Millis] = 3_000
 """Least time for which an owner works after the time of its message, which comes `WAKE_EARLY`. A pause begins only then."""
 GAP_CLOSE: Final[Millis] = 12_000
 """The pause in place of `GAP`, once wakes have met cold processes although they came within `GAP`."""
@@ -236,11 +236,11 @@ def _between(
         if index == len(near):
             break
         since = near[index] - LOOK_BEFORE
-        stays = STAYS if before in shards else 0
+        stays = OWNER_STAYS if before in shards else 0
         if stays and point not in shards and point <= before + stays:
             # The shard's owner works for longer than this wake.
             continue
-        last, longest = (gap - UNWATCHED, gap - UNWATCHED) if point in shards else (gap, gap + stays)
+        last, longest = (gap - GAP_MARGIN, gap - GAP_MARGIN) if point in shards else (gap, gap + stays)
         if point > since and point - before > longest:
             if before >= since:
                 fill = _fill(before + stays, point, gap, last, cheap)

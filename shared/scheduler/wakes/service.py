@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 PLAN_READ_EVERY: Final = 10.0
 """Seconds for which the plan is used again: as long as it names a wake that is still to come, it is as good as a new one."""
-ASK_FOR: Final = 3.0
-"""Seconds after which a request no longer waits for the plan."""
+HINT_TIMEOUT: Final = 3.0
+"""Seconds after which a request or a look no longer waits for the plan, or for other hints about wakes."""
 SEND_FOR: Final = 1.0
 """Seconds for which it then waits for wakes that no plan names. Without them the sweep finds the shard, perhaps too late."""
 
@@ -134,7 +134,7 @@ class Wakes:
         """Return True if the plan covers the message now; False if storage does not answer."""
         try:
             # One after the other: the second of several finds what the first one has asked for.
-            async with asyncio.timeout(ASK_FOR), self._turn:
+            async with asyncio.timeout(HINT_TIMEOUT), self._turn:
                 if not self._is_covered(message, sent=sent, warm=warm):
                     self._plan = await self._runner.run(ask_wake(message, self._clock.now(), self.fixed_gap, sent=sent, warm=warm))
                     self._read = self._clock.monotonic()

@@ -162,7 +162,7 @@ MUTANTS = [
     Mutant("a look that reads the index as far as it sends", "ahead", lambda: [(rules, "LOOK_FAR", DISPATCH_AHEAD)]),
     Mutant("a next look in spite of what it must find", "two", lambda: _planned_without(unsent=())),
     Mutant("pauses that nobody fills", "two", lambda: _planned_without(messages=())),
-    Mutant("a pause before a shard as long as one that a wake ends", "two", lambda: [(rules, "UNWATCHED", 0)]),
+    Mutant("a pause before a shard as long as one that a wake ends", "two", lambda: [(rules, "GAP_MARGIN", 0)]),
     Mutant("a look that does not name its own wakes", "far", own_wakes_not_named, _far_wakes_only),
     Mutant("a plan that forgets the nearest wakes", "far", nearest_wakes_not_named, _far_wakes_only),
     Mutant("a silent timer taken for one that runs", "alone", silence_not_seen),

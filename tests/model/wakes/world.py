@@ -5,7 +5,7 @@ W2: for each row whose message nobody has sent there is a wake that becomes visi
     or that has read it and has not ended; or a filer that has not asked yet. After a fault, the wake comes a look's period later at most.
 W3: the message of a row that says `sent` was sent, or its sender is about to send it. After a fault, a look asks for the shard again.
 W4: from any instant on, and without faults, no pause between two messages before a shard's message is longer than the gap, counted from
-    the time at which the owner of the first has its event, and the last of them is shorter by `UNWATCHED`; nothing is promised of pauses
+    the time at which the owner of the first has its event, and the last of them is shorter by `GAP_MARGIN`; nothing is promised of pauses
     while messages come earlier.
 N1: a wake that the plan names for a time to come is in the queue.
 W5: the number of wakes in the queue is bounded, by what `most_wakes` says.
@@ -43,13 +43,13 @@ from shared.scheduler.wakes.protocol import LookTimes
 from shared.scheduler.wakes.rules import (
     APART,
     EARLIER,
+    GAP_MARGIN,
     LOOK_BEFORE,
     LOOK_EVERY,
     LOOK_EVERY_ALONE,
+    OWNER_STAYS,
     PLAN,
-    STAYS,
     TAKEN_LATE,
-    UNWATCHED,
     Plan,
 )
 from shared.scheduler.wakes.service import PLAN_READ_EVERY, Horizons
@@ -487,9 +487,9 @@ class WakeWorld:
         times = [state.now, *(at for at in course.taken if at <= message)]
         served = {at for _, at in course.served}
         # An owner works for a while, whatever comes meanwhile.
-        free = accumulate((at + STAYS * (at in served) for at in times), max)
+        free = accumulate((at + OWNER_STAYS * (at in served) for at in times), max)
         for before, after in zip(free, times[1:], strict=False):
-            longest = (GAP - UNWATCHED + SECOND if after in served else GAP + TAKEN_LATE) + 2 * self.play.skew
+            longest = (GAP - GAP_MARGIN + SECOND if after in served else GAP + TAKEN_LATE) + 2 * self.play.skew
             if after > since and after - max(before, since) > longest:
                 raise Violation(f"W4: nothing comes for {(after - before) / SECOND:g} s before the message of {shard}")
 

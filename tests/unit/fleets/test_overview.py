@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from shared.core.clock import SettableClock, to_text
-from shared.fleets.need_texts import need_text
-from shared.fleets.overview import Overview, needs_of, ranked
+from shared.fleets.overview import REASONS, Need, Overview, Source, needs_of, ranked
 from shared.fleets.watch.alarms import ALARMS, Alarm, alarm_text
 from shared.fleets.watch.rules import WatchState
 from shared.fleets.watch.state import WATCHED, watch_state_props
 from shared.leases.rows import INDEX as FLEET_INDEX
+from shared.maintenance.service.alarms import ALARMS as MAINTENANCE_ALARMS
 from shared.maintenance.service.figures import MaintenanceCare
-from shared.maintenance.service.notifications import SENTENCES
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS, MAINTENANCE, SWEEPS
 from shared.storage.ports import Upsert
@@ -63,16 +62,17 @@ def test_fleets_are_in_the_order_of_urgency_then_of_the_number_of_reasons_then_o
         ("maintenance", "of-a-later-release", 2, "of a later release (2)"),
     ],
 )
-def test_a_reason_is_named_for_people_with_its_count(source: str, what: str, count: int, text: str) -> None:
-    assert need_text(source, what, count) == text
+def test_a_reason_is_named_for_people_with_its_count(source: Source, what: str, count: int, text: str) -> None:
+    assert Need(source, what, count).text == text
 
 
 def test_every_alarm_has_a_text() -> None:
-    assert [kind for kind in ALARMS if "(" in need_text("leases", kind, 1)] == []
-    assert [kind for kind in SENTENCES if "(" in need_text("maintenance", kind, 1)] == []
-    assert_text("alarm.needs", [need_text("leases", kind, count) for kind in ALARMS for count in (1, 2)])
-    assert_text("alarm.maintenance-needs", [need_text("maintenance", kind, count) for kind in SENTENCES for count in (1, 2)])
-    assert_text("alarm.maintenance", [f"{kind}: {text}" for kind, text in SENTENCES.items()])
+    def needs(source: Source) -> list[str]:
+        return [Need(source, kind, count).text for kind in REASONS[source] for count in (1, 2)]
+
+    assert_text("alarm.needs", needs("leases"))
+    assert_text("alarm.maintenance-needs", needs("maintenance"))
+    assert_text("alarm.maintenance", [f"{kind}: {each.sentence}" for kind, each in MAINTENANCE_ALARMS.items()])
     alarms = [Alarm(kind, 1, ("a", "b")[:count], count, cleared) for kind in ALARMS for count, cleared in ((1, 0), (2, 0), (1, 2))]
     assert_text("alarm.leases", [alarm_text("web", alarm) for alarm in alarms], since=to_text(1), cleared=to_text(2))
 

@@ -16,7 +16,7 @@ from shared.app.timers import PERIODS
 from shared.core.settings import env_name
 from shared.extras.parts import SETTINGS
 from shared.fleets.watch.alarms import ALARMS, KINDS
-from shared.maintenance.service.notifications import SENTENCES
+from shared.maintenance.service.alarms import ALARMS as MAINTENANCE_ALARMS
 from shared.storage import names
 from shared.storage.several.tables import SpreadTables
 from tests.paths import ROOT
@@ -142,6 +142,6 @@ def observable() -> Observable:
         frozenset(re.findall(r'MetricFamily\(\s*"(tocsin_[a-z_]+)"', families)),
         frozenset(logged | {alarm.action for alarm in ALARMS.values()}),
         frozenset(re.findall(r'"(tocsin\.[a-z_]+)"', telemetry)),
-        frozenset({*SENTENCES, *KINDS}),
+        frozenset({*MAINTENANCE_ALARMS, *KINDS}),
         frozenset(PERIODS),
     )

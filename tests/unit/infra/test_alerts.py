@@ -22,8 +22,8 @@ from shared.delivery.channels.ports import Verdict
 from shared.engine.fleet_cursor import OTHER_FLEETS
 from shared.fleets.watch.alarms import KINDS, Kind
 from shared.fleets.watch.figures import FleetFigures
+from shared.maintenance.service.alarms import ALARMS as MAINTENANCE_ALARMS
 from shared.maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
-from shared.maintenance.service.notifications import SENTENCES
 from shared.ops.export.points import CounterForm, metrics_data
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
 from shared.scheduler.event_clock import EventClock
@@ -222,7 +222,7 @@ def test_alarms_of_fleets_are_reported_by_the_alert_that_is_theirs(fire: Any, ki
     assert fire(looked(fleets=[FleetFigures("acme", "db", 3, 2, 0, 0, 1.5, (kind,))])) == wanted.get(kind, set())
 
 
-@pytest.mark.parametrize("kind", SENTENCES)
+@pytest.mark.parametrize("kind", MAINTENANCE_ALARMS)
 def test_alarms_of_maintenance_are_reported_by_the_alert_that_is_theirs(fire: Any, kind: str) -> None:
     wanted = {"restore-failed": "restore-failed", "single-monitor": "single-monitor", "monitors-together": "single-monitor"}
     found = fire(looked(maintenance=[MaintenanceFigures("acme", "db", Counter({kind: 2}))]))

@@ -119,7 +119,7 @@ async def test_a_queue_that_is_silent_is_no_fault_of_its_channel(monkeypatch: py
         async def length(self, queue: str) -> int:
             return await asyncio.Event().wait()
 
-    monkeypatch.setattr(asking, "ASK_FOR", 0.01)
+    monkeypatch.setattr(asking, "ABSENCE_TIMEOUT", 0.01)
     assert [*await find_absent({"queue": QueueSender(Silent(SettableClock(NOW)))}, to_queue().spec)] == []
 
 

@@ -13,7 +13,6 @@ from shared.core.clock import Millis
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.delivery.channels.ports import OutgoingDelivery, SecondVerdict, Target, Verdict
 from shared.scheduler import timings
-from shared.scheduler.firing.dispatch import Budget
 from shared.scheduler.keys import index_key
 from shared.scheduler.protocol.dispatch import ShardMessage, parse_message
 from shared.scheduler.shard.gate import parse_gate
@@ -46,55 +45,6 @@ async def together(world: World, count: int, **event: Any) -> list[str]:
     answer = await world.demo.post("/api/v1/events/batch", [body] * count)
     assert answer.json()["accepted"] == count and len(gates(world)) == 1
     return [line["id"] for line in answer.json()["results"]]
-
-
-# ---- the budget
-
-
-async def test_budget_lets_in_what_fits_and_the_rest_waits() -> None:
-    budget, log = Budget(100), []
-
-    async def work(name: str, size: int, done: asyncio.Event) -> None:
-        async with budget.hold(size):
-            log.append(name)
-            await done.wait()
-
-    ends = {name: asyncio.Event() for name in "abc"}
-    tasks = [asyncio.create_task(work(name, size, ends[name])) for name, size in (("a", 60), ("b", 60), ("c", 40))]
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert log == ["a", "c"]
-    ends["a"].set()
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert log == ["a", "c", "b"]
-    for end in ends.values():
-        end.set()
-    await asyncio.gather(*tasks)
-
-
-async def test_shard_larger_than_the_budget_goes_in_alone() -> None:
-    budget, entered = Budget(10), asyncio.Event()
-
-    async def small() -> None:
-        async with budget.hold(1):
-            entered.set()
-
-    async with budget.hold(1000):
-        second = asyncio.create_task(small())
-        await asyncio.sleep(0)
-        assert not entered.is_set()
-    await second
-    assert entered.is_set()
-
-
-async def test_budget_is_given_back_whatever_happens() -> None:
-    budget = Budget(10)
-    with pytest.raises(RuntimeError):
-        async with budget.hold(10):
-            raise RuntimeError
-    async with asyncio.timeout(60), budget.hold(10):
-        pass
 
 
 # ---- delivering

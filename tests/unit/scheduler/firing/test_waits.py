@@ -12,7 +12,7 @@ CHANNEL = HttpChannel(type="http", url="https://receiver.example/")
 
 async def test_a_late_event_waited_for_those_requests_to_storage_that_ended_after_its_time() -> None:
     clock = SettableClock()
-    waits = Waits(clock, succeeds_lost=False, taken_at=clock.monotonic())
+    waits = Waits(clock, succeeds_lost=False, asked_at=clock.monotonic())
     for seconds in (0.2,) * 40 + (0.05, 0.3, 0.02, 0.15):
         began = clock.monotonic()
         await clock.advance(seconds)
@@ -27,7 +27,7 @@ async def test_a_late_event_waited_for_those_requests_to_storage_that_ended_afte
 
 async def test_a_pause_of_the_channel_counts_before_a_request_to_storage() -> None:
     clock = SettableClock()
-    waits = Waits(clock, succeeds_lost=False, taken_at=clock.monotonic())
+    waits = Waits(clock, succeeds_lost=False, asked_at=clock.monotonic())
     await clock.advance(1.0)
     began = clock.monotonic()
     await clock.advance(0.5)

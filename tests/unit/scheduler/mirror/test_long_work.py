@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.core.errors import OutcomeUnknown, Unavailable
-from shared.scheduler.mirror.pair import CopyingWay
+from shared.scheduler.mirror.pair import MirroredOperation
 from shared.storage.names import EVENTS
 from shared.storage.ports import Merge
 from tests.faults import Perform, Request
@@ -43,13 +43,13 @@ async def test_completion_whose_write_got_no_answer_is_on_both_accounts(pair: Pa
 async def test_repeated_completion_mends_a_copy_that_the_first_call_did_not_reach(pair: PairWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a process that ended between the two writes."""
     event_id = await working(pair)
-    copy = CopyingWay.copy
+    copy = MirroredOperation.copy
 
-    async def ended(operation: CopyingWay, steps_of: object) -> None:
-        monkeypatch.setattr(CopyingWay, "copy", copy)
+    async def ended(operation: MirroredOperation, steps_of: object) -> None:
+        monkeypatch.setattr(MirroredOperation, "copy", copy)
         raise Unavailable("the process ends")
 
-    monkeypatch.setattr(CopyingWay, "copy", ended)
+    monkeypatch.setattr(MirroredOperation, "copy", ended)
     assert (await tell(pair, sent(pair, event_id), "complete")).status == 503
     assert pair.second.states() == {event_id: "retrying"}
     assert (await tell(pair, sent(pair, event_id), "complete")).json()["state"] == "completed"

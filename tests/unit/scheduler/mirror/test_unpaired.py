@@ -44,7 +44,7 @@ async def test_nothing_is_copied_or_asked_of_another_account(world: World) -> No
         await operation.copy(steps_of)
         await operation.copy_id("demo", "x")
     event = EventToStore({}, 0, 0, durability="mirrored")
-    assert not mirror.takes(event) and mirror.term() == 0
+    assert not mirror.mirrors(event) and mirror.term() == 0
     assert await mirror.known_before("demo", event, "x") is None
     assert len(world.rows(EVENTS)) == before
 

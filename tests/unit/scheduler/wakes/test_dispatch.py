@@ -144,7 +144,7 @@ async def test_what_does_not_answer_holds_up_neither_messages_nor_wakes(world: W
 
     monkeypatch.setattr(MemoryTables, "get", slow_get)
     monkeypatch.setattr(MemoryTables, "query", slow_query)
-    monkeypatch.setattr("shared.scheduler.looks.ASK_FOR", 0.01)
+    monkeypatch.setattr("shared.scheduler.looks.HINT_TIMEOUT", 0.01)
     await world.do(world.app.scheduler.looks.dispatch(world.now))
     assert asked and [message.shard for _, some in sent(world) for message in some] == [shard]
     assert any(parse_wake(each.text) for each in world.queues._queues[QUEUE_SHARDS].messages.values())

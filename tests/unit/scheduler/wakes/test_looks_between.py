@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.scheduler.timings import DISPATCH_AHEAD, SEND_AHEAD
-from shared.scheduler.wakes.rules import DISPATCHED_WITHIN, GAP, LOOK_EVERY, STAYS, Plan, planned_wakes, wakes_for
+from shared.scheduler.wakes.rules import DISPATCHED_WITHIN, GAP, LOOK_EVERY, OWNER_STAYS, Plan, planned_wakes, wakes_for
 
 NOW = 1_800_000_000_000
 
@@ -57,5 +57,5 @@ def test_a_wake_that_comes_while_an_owner_works_ends_no_pause() -> None:
     messages = [NOW + 10_000, NOW + 31_000]
     assert _wakes(Plan(woke=NOW, wakes=(NOW + 12_000, NOW + 83_000)), messages) == [22_000]
     assert _wakes(Plan(woke=NOW, wakes=(NOW + 12_000, NOW + 21_000, NOW + 83_000)), messages) == []
-    owner_and_gap = NOW + 10_000 + STAYS + GAP
+    owner_and_gap = NOW + 10_000 + OWNER_STAYS + GAP
     assert _wakes(Plan(woke=NOW, wakes=(NOW + 12_000, owner_and_gap, NOW + 83_000)), [messages[0], owner_and_gap + 15_000]) == []

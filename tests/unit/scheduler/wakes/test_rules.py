@@ -21,6 +21,7 @@ from shared.scheduler.wakes.rules import (
     FOUND_BEFORE,
     GAP,
     GAP_CLOSE,
+    GAP_MARGIN,
     GAP_NONE,
     KEPT,
     LOOK_BEFORE,
@@ -30,10 +31,9 @@ from shared.scheduler.wakes.rules import (
     LOOKS_MISSING,
     MOST_COLD,
     MOST_WAKES,
+    OWNER_STAYS,
     PLAN,
-    STAYS,
     TAKEN_LATE,
-    UNWATCHED,
     Plan,
     after_wake,
     is_covered,
@@ -119,7 +119,7 @@ def test_no_pause_is_longer_than_the_gap_in_the_last_two_minutes_before_a_messag
         since = max(NOW, message - LOOK_BEFORE)
         points = sorted({since, *(each for each in [*near, *found.queued()] if since < each <= message)})
         # An owner works for a while after its shard's message.
-        free = accumulate((each + STAYS * (each in near) for each in points), max)
+        free = accumulate((each + OWNER_STAYS * (each in near) for each in points), max)
         longest = max(after - before for before, after in zip(free, points[1:], strict=False))
         # Before the first of them nobody need be alive, and a wake takes a moment to come.
         assert longest <= found.gap + COMES_AFTER + ROUNDED
@@ -133,7 +133,7 @@ def test_a_pause_before_a_shards_message_is_shorter_because_no_wake_watches_it(f
     for message in found.messages:
         if NOW < message <= NOW + DISPATCH_AHEAD:
             before = max((each for each in points if each < message), default=NOW)
-            assert message - before <= found.gap - UNWATCHED + (COMES_AFTER if before < NOW + COMES_AFTER else 0)
+            assert message - before <= found.gap - GAP_MARGIN + (COMES_AFTER if before < NOW + COMES_AFTER else 0)
 
 
 @given(seen())
