@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shared.delivery.channels.ports import Verdict
+from shared.scheduler.changes.verbs import ChangeRequest
 
 from .harness import World
 
@@ -128,7 +129,7 @@ async def test_redrive_that_meets_a_cancel_says_that_nothing_is_scheduled(
 
     async def redriven_and_cancelled(tenant: str, event_id: str) -> None:
         await redrive(tenant, event_id)
-        await changes.cancel(tenant, event_id, {})
+        await changes.cancel(ChangeRequest(tenant), event_id)
         if theirs:
             await redrive(tenant, event_id)
 
