@@ -21,7 +21,7 @@ from ..keys import MIRRORED, Address, place_of
 from ..overlap import KEY, OVERLAP, asked_props, has_line
 from ..protocol.changing import WINDOW, cancel_together
 from ..queries.event_filter import EventFilter
-from ..receipts import FIRED, MEMBERS, RECEIVED
+from ..receipts import MEMBERS, MOVED, RECEIVED
 from ..rules import asked_due, may_change
 from .verbs import ChangeRequest, Changes
 
@@ -120,8 +120,8 @@ async def _redrive_together(
 
 
 CANCEL: Final = Verb(204, _cancel, "cancelled", MEMBERS, together=_cancel_together)
-MOVE: Final = Verb(200, _change, members=FIRED, due=_moved)
-FIRE: Final = Verb(202, _fire, members=FIRED, due=_fired)
+MOVE: Final = Verb(200, _change, members=MOVED, due=_moved)
+FIRE: Final = Verb(202, _fire, members=MOVED, due=_fired)
 REDRIVE: Final = Verb(202, _redrive, "scheduled", acts_on=("dead",), together=_redrive_together)
-VERBS: Final = {"cancel": CANCEL, "move": MOVE, "fire": FIRE, "redrive": REDRIVE}
+VERBS: Final = {"cancel": CANCEL, "move": MOVE, "redrive": REDRIVE, "fire": FIRE}
 """The verbs by the names that they have as actions of jobs."""
