@@ -87,7 +87,7 @@ class Acting:
         moved = verb.due(row.props, self._clock.now(), job.due, job.by) if verb.due is not None else None
         request = ChangeRequest(tenant, {"if-match": etag_of_row(row)}, self._changes.received(verb.members), nonce=_nonce(job_id))
         if moved is None:
-            await verb.one(self._changes, request, str(row.props["id"]), row)
+            await verb.one(self._changes, request, str(row.props["id"]))
         else:
             marked: Props = {MARK: ",".join([job_id, *_marks(row.props)][:MOST_UNFINISHED])}
             await self._changes.put(request, row, max(moved[0], 0), marked | moved[1])

@@ -15,7 +15,6 @@ from ...core.errors import Problem
 from ...engine.queries import load_rows
 from ...storage.names import EVENTS
 from ...storage.ports import Props, Row, RowQuery
-from ...web.problem import not_found
 from ..facets.copies import ORIGIN
 from ..keys import MIRRORED, Address, place_of
 from ..overlap import KEY, OVERLAP, asked_props, has_line
@@ -39,9 +38,8 @@ class Verb(NamedTuple):
 
     status: int
     """HTTP status of the answer, if it is carried out on one event."""
-    one: Callable[[Changes, ChangeRequest, str, Row | None], Awaitable[Row | None]]
-    """Carry it out on the event of an id; return the event if it was read. The row: as it was just read, None if it was not. Raises
-    404, 409, 412, 422, 503."""
+    one: Callable[[Changes, ChangeRequest, str], Awaitable[Row | None]]
+    """Carry it out on the event of an id; return the event if it was read. Raises 404, 409, 412, 422, 503."""
     state: str = ""
     """State of an event on which it was carried out, if `one` does not return it."""
     members: frozenset[str] | None = None
@@ -53,25 +51,6 @@ class Verb(NamedTuple):
     together: Callable[[Changes, ChangeRequest, EventFilter, Sequence[Address]], Awaitable[dict[Address, str]]] | None = None
     """Carry it out on those of at most 100 events of a shard that match; return the result for those that need no more: the reason why an
     event is skipped, '' for done. Raises `StorageError`; repeat it then."""
-
-
-async def _cancel(changes: Changes, request: ChangeRequest, event_id: str, seen: Row | None) -> None:
-    await changes.cancel(request, event_id)
-
-
-async def _change(changes: Changes, request: ChangeRequest, event_id: str, seen: Row | None) -> Row:
-    if seen is None or seen.props["id"] != event_id or request.patch is None:
-        raise not_found("event")
-    due, change = await changes.ingest.patch(request.tenant, request.patch, request.body, seen.props)
-    return await changes.put(request, seen, due, change)
-
-
-async def _fire(changes: Changes, request: ChangeRequest, event_id: str, seen: Row | None) -> Row:
-    return await changes.move(request, event_id, None, {})
-
-
-async def _redrive(changes: Changes, request: ChangeRequest, event_id: str, seen: Row | None) -> None:
-    await changes.redrive_one(request.tenant, event_id)
 
 
 def _moved(props: Props, now: Millis, due: Millis, by: Millis) -> tuple[Millis, Props]:
@@ -119,9 +98,9 @@ async def _redrive_together(
     return results | {address: "" if row.props["id"] in done else CHANGED for address, row in rows.items()}
 
 
-CANCEL: Final = Verb(204, _cancel, "cancelled", MEMBERS, together=_cancel_together)
-MOVE: Final = Verb(200, _change, members=MOVED, due=_moved)
-FIRE: Final = Verb(202, _fire, members=MOVED, due=_fired)
-REDRIVE: Final = Verb(202, _redrive, "scheduled", acts_on=("dead",), together=_redrive_together)
+CANCEL: Final = Verb(204, Changes.cancel, "cancelled", MEMBERS, together=_cancel_together)
+MOVE: Final = Verb(200, Changes.patch, members=MOVED, due=_moved)
+FIRE: Final = Verb(202, Changes.fire, members=MOVED, due=_fired)
+REDRIVE: Final = Verb(202, Changes.redrive_one, "scheduled", acts_on=("dead",), together=_redrive_together)
 VERBS: Final = {"cancel": CANCEL, "move": MOVE, "redrive": REDRIVE, "fire": FIRE}
 """The verbs by the names that they have as actions of jobs."""

@@ -107,7 +107,7 @@ class Changes:
         """arrivals: numbers the requests of this process. serve_now: serves a shard in this process; False if its message must do it."""
         self.runner, self._tables, self._clock, self._ids = services.runner, services.tables, services.clock, services.ids
         self._wakes, self._lines, self._mirror, self._searchable = services.wakes, services.lines, services.mirror, services.searchable
-        self.lookup, self.ingest, self._writer, self._arrivals, self._serve_now = lookup, ingest, writer, arrivals, serve_now
+        self.lookup, self._ingest, self._writer, self._arrivals, self._serve_now = lookup, ingest, writer, arrivals, serve_now
         self.notes = notes
         """Takes the ends of events that these changes make."""
 
@@ -149,6 +149,13 @@ class Changes:
             raise stored
         return stored.existing is None
 
+    async def patch(self, request: ChangeRequest, event_id: str) -> Row:
+        """Make the change of a patch to the event as it was just read. Raises 404, 409, 412, 413, 422, 503."""
+        if request.seen is None or request.seen.props["id"] != event_id or request.patch is None:
+            raise not_found("event")
+        due, change = await self._ingest.patch(request.tenant, request.patch, request.body, request.seen.props)
+        return await self.put(request, request.seen, due, change)
+
     async def put(self, request: ChangeRequest, seen: Row, due: Millis | None, change: Props) -> Row:
         """Change the event as it was just read; `due` also moves it, None does not. Raises 404, 409, 412, 503."""
         request, event_id = request._replace(seen=seen), str(seen.props["id"])
@@ -180,6 +187,11 @@ class Changes:
         yield
         if leaves and seen is not None:
             await self._lines.left(seen)
+
+    async def fire(self, request: ChangeRequest, event_id: str) -> Row:
+        """Have the event delivered now. Raises 404, 409, 412, 503."""
+        # As the event is by then, whatever was read of it before.
+        return await self.move(request._replace(seen=None), event_id, None, {})
 
     async def move(self, request: ChangeRequest, event_id: str, due: Millis | None, change: Props) -> Row:
         """Give the event another due time (None: now). Raises 404, 409, 412, 503. If it was not read before, it gets a shard of its own."""
@@ -250,8 +262,9 @@ class Changes:
         if digests := digests_of(row.props, await self._searchable(tenant)):
             await self.runner.run(file_rows(LABEL_ROWS, row.pk, minute_text(moved_wake(row.props, int(row.props["due"]))), digests))
 
-    async def redrive_one(self, tenant: str, event_id: str) -> None:
+    async def redrive_one(self, request: ChangeRequest, event_id: str) -> None:
         """Redrive one dead event. Raises 404, or 409 if it is not dead."""
+        tenant = request.tenant
         row = await self.lookup.event(tenant, event_id)
         if row is None:
             raise self.absent(tenant, event_id)

@@ -121,7 +121,7 @@ class Fanouts:
             try:
                 row = None
                 if verb is not CANCEL or member.row is not None or not await self._withdraw(request, fanout, member):
-                    row = await verb.one(self._changes, request._replace(headers={}), member.id, member.row)
+                    row = await verb.one(self._changes, request._replace(headers={}, seen=member.row), member.id)
                 return shown | {"status": verb.status, "state": verb.state if row is None else shown_state(row.props)}
             except (Problem, StorageError) as failure:
                 found = problem.of(failure, where="events_fanout")

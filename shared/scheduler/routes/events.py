@@ -204,12 +204,13 @@ async def events_patch(call: Call[Scheduler, EventPatch]) -> Answer:
 
 async def _carried_out(call: Call[Scheduler, Any], verb: Verb, seen: Row | None = None) -> Answer:
     """Carry a verb out on the event of the call's id; if there is none, on the fan-out of this id. seen: the event as it was just read."""
-    scheduler, event_id, request = call.service, call.params["id"], ChangeRequest(call.tenant, patch=call.body, body=call.member)
+    scheduler, event_id = call.service, call.params["id"]
+    request = ChangeRequest(call.tenant, seen=seen, patch=call.body, body=call.member)
     members = verb.members if request.patch is None else members_of(request.patch)
     if members is not None:
         request = request._replace(headers=call.headers, by=Received(call.arrival, members))
     try:
-        row = await verb.one(scheduler.changes, request, event_id, seen)
+        row = await verb.one(scheduler.changes, request, event_id)
         if verb.status == 204:
             return Answer(204)
         if row is None and (row := await scheduler.lookup.event(call.tenant, event_id)) is None:
