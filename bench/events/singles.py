@@ -9,6 +9,7 @@ import aiohttp
 from yarl import URL
 
 from shared.app.application import Application
+from shared.scheduler.changes.verbs import ChangeRequest
 from shared.scheduler.ingest.admission import Admitted
 from shared.storage.azure import wire
 from shared.storage.azure.account import VERSION, from_connection_string
@@ -98,7 +99,7 @@ async def _ours(app: Application, turn: int) -> float:
     made = await app.scheduler.ingest.batch(TENANT, batch_text([due - due % 60_000 + 1000] * SHARD), lines=True)
     ids = [each.id for each in made if isinstance(each, Admitted)]
     assert len({id.partition(".")[0] for id in ids}) == 1, "not one shard"
-    wall, _ = await flight([lambda id=id: app.scheduler.changes.cancel(TENANT, id, {}) for id in ids], FLIGHT)  # type: ignore[misc]
+    wall, _ = await flight([lambda id=id: app.scheduler.changes.cancel(ChangeRequest(TENANT), id) for id in ids], FLIGHT)  # type: ignore[misc]
     return SHARD / wall
 
 

@@ -23,6 +23,7 @@ from shared.core.clock import Millis, SystemClock, to_text
 from shared.core.errors import Problem, StorageError
 from shared.delivery.channels.fake import FakeReceiver
 from shared.delivery.channels.model import HttpChannel
+from shared.scheduler.changes.verbs import ChangeRequest
 from shared.scheduler.event_clock import EventClock
 from shared.scheduler.ingest.admission import Admitted
 from shared.storage import Storage
@@ -151,7 +152,7 @@ async def _post(app: Application, posted: Posted, dues: list[Millis]) -> None:
 async def cancel(app: Application, posted: Posted, event: str) -> None:
     """Cancel an event, and record the answer."""
     try:
-        await app.scheduler.changes.cancel(TENANT, event, {})
+        await app.scheduler.changes.cancel(ChangeRequest(TENANT), event)
     except Problem as problem:
         if problem.code in TOO_LATE:
             posted.too_late.add(event)

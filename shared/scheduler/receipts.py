@@ -27,8 +27,8 @@ MEMBERS: Final = frozenset(
     {"due", "payload", "content_type", "channel", "expires", "retry", "timeout", "target", "on_delivered", "on_dead"}
 )
 """The members of an event that a change may set."""
-FIRED: Final = frozenset({"due"})
-"""The members of an event that `fire` sets."""
+MOVED: Final = frozenset({"due"})
+"""The members of an event that a move sets, and `fire`."""
 _ALL: Final = "*"
 OVERTAKEN: Final = (
     "A request that was received later has changed the same fields. Read the event again, and repeat the change if it is still wanted."

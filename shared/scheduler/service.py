@@ -376,7 +376,7 @@ class Scheduler:
         from .changes.verbs import Changes
 
         serve_now = self.firing.serve_now if self._settings.express_events else lambda message: False
-        return Changes(self._services, self.lookup, self.writer, self._arrivals, self.end_notes, serve_now)
+        return Changes(self._services, self.lookup, self.ingest, self.writer, self._arrivals, self.end_notes, serve_now)
 
     @cached_property
     def ended_ids(self) -> EndedIds:

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from ...core.clock import to_text
 from ...core.errors import Problem, StorageError
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
+from ...scheduler.changes.verbs import ChangeRequest
 from ...scheduler.ingest.admission import STORE_FOR, Admitted
 from ...scheduler.model import MAX_EVENT_BYTES, EventPatch
 from ...scheduler.receipts import OVERTAKEN, Received
@@ -241,12 +242,9 @@ class BigBen:
         raw = rules.patch(wanted, event, int(row.props["due"]), past=self._is_past(wanted))
         due, change = await self._scheduler.ingest.patch(wanted.tenant, *await parse_body(_PATCH, raw, "payload"), row.props)
         change["labels"] = orjson.dumps(rules.labels(wanted)).decode()
-        unchanged = {"if-match": etag_of_row(row)}
+        unchanged = ChangeRequest(wanted.tenant, {"if-match": etag_of_row(row)}, by)
         try:
-            if due is None:
-                await self._scheduler.changes.edit(wanted.tenant, event, change, unchanged, by=by)
-            else:
-                await self._scheduler.changes.move(wanted.tenant, event, due, change, unchanged, row, by)
+            await self._scheduler.changes.put(unchanged, row, due, change)
         except Problem as refused:
             if refused.status != 412:
                 raise
@@ -265,7 +263,7 @@ class BigBen:
                 return echo | {"error": {"code": 404, "message": "event not found"}}
             if row.props["state"] in FINAL:
                 return echo | {"eventId": event, "eventStatus": stands["eventStatus"]}
-            await self._scheduler.changes.cancel(wanted.tenant, event, {}, by)
+            await self._scheduler.changes.cancel(ChangeRequest(wanted.tenant, by=by), event)
             return echo | {"eventId": event, "eventStatus": "DELETED"}
         except (Problem, StorageError) as failure:
             found = problem.of(failure, where="bigben_schedule")

@@ -11,6 +11,7 @@ from ...web.fields.durations import Duration, Time
 from ...web.fields.error_texts import Shaped
 from ...web.fields.params import NotBeforeFrom
 from ...web.fields.types import Maybe, Name, Stamp, Strict
+from ..changes.table import VERBS
 from ..model import MOST_LABEL_FILTERS, ErrorPart, EventState, IdPrefix, LabelText
 
 type BulkAction = Literal["cancel", "move", "redrive", "fire"]
@@ -51,7 +52,7 @@ class BulkIn(Strict):
         if self.action != "move" and given:
             raise ValueError(f"{given[0]} goes with the action move")
         state = self.filter.state
-        if state is not None and state not in (("dead",) if self.action == "redrive" else ("scheduled", "retrying")):
+        if state is not None and state not in VERBS[self.action].acts_on:
             raise ValueError(f"no event that is {state} can be changed by the action {self.action}")
         return self
 

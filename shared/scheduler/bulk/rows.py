@@ -21,6 +21,7 @@ from ...core.clock import Millis, to_text
 from ...core.durations import format_duration
 from ...engine.row_codec import RowCodec
 from ...storage.ports import Props, Row
+from ..changes.table import VERBS
 from ..keys import Address, event_row
 from ..queries.event_filter import EventFilter, event_filter
 from ..rows import shown_state
@@ -35,7 +36,6 @@ KEEP_JOBS: Millis = 7 * 86_400_000
 UNFINISHED: Final = frozenset({"counting", "counted", "running"})
 MOST_SAMPLES: Final = 10
 MOST_FAILURES: Final = 20
-_CHANGEABLE: Final = frozenset({"scheduled", "retrying"})
 
 
 def jobs_partition(tenant: str) -> str:
@@ -95,14 +95,11 @@ CODEC: Final = RowCodec(BulkJob)
 def filter_of(job: BulkJob) -> EventFilter:
     """Return the filter of a job."""
     given = orjson.loads(job.chosen)
-    state = given["state"] or ("dead" if job.action == "redrive" else None)
+    states = VERBS[job.action].acts_on
+    state = given["state"] or (states[0] if len(states) == 1 else None)
     labels = tuple(sorted(given["labels"].items()))
     chosen = event_filter(given["from"], given["to"], given["channel"], state, labels, given["id_prefix"], given["error"])
-    return chosen if state is not None else replace(chosen, wanted=_can_change)
-
-
-def _can_change(props: dict[str, Any]) -> bool:
-    return shown_state(props) in _CHANGEABLE
+    return chosen if state is not None else replace(chosen, wanted=lambda props: shown_state(props) in states)
 
 
 def counted_props(shard: str, rows: Iterable[str]) -> Props:

@@ -84,7 +84,7 @@ class BulkJobs:
 
     def __init__(self, runner: AsyncRunner, queues: Queues, lookup: EventLookup, changes: Changes, ids: Ids) -> None:
         self._tables, self._clock, self._queues, self._lookup, self._ids = runner.tables, runner.clock, queues, lookup, ids
-        self._acting = Acting(runner, changes)
+        self._acting = Acting(changes)
         self._idle = False
 
     # -- requests

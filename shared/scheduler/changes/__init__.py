@@ -1,5 +1,6 @@
 """Changes that users make to stored events.
 
-verbs        cancel, edit, reschedule, fire now, redrive
+table        the verbs of requests and jobs: cancel, move, fire, redrive
+verbs        how each of them changes one event, or dead events of a shard
 collapsing   the last event under an id replaces those before it that no owner has claimed
 """

@@ -25,7 +25,7 @@ from ..queries.lookup import EventLookup
 from ..receipts import Received
 from ..rows import COLLAPSE, FIRST, TIMEOUT, EventToStore, etag_of_row
 from ..rules import NEVER, is_over, may_change
-from .verbs import FIRING, Changes
+from .verbs import FIRING, ChangeRequest, Changes
 
 TRIES = 20
 REPLACED: Mapping[str, Any] = {
@@ -144,10 +144,10 @@ class Collapsing:
             if may_change(found.props) == "already-firing":
                 raise Problem(409, "already-firing", FIRING, headers={"retry-after": "1"})
             due, change = replacement(found.props, ready.props, ready.due)
-            seen = {"if-match": etag_of_row(found)}
+            request = ChangeRequest(tenant, {"if-match": etag_of_row(found)}, received)
             try:
                 stays = due == int(found.props["due"]) and found.props["state"] == "scheduled"
-                row = await self._changes.put(tenant, found, None if stays else due, change, seen, received)
+                row = await self._changes.put(request, found, None if stays else due, change)
             except Problem as problem:
                 if problem.code not in _CHANGED:
                     raise

@@ -9,7 +9,7 @@ from ...web.problem import conflict, not_found
 from ..ingest.admission import ENDED_UNDELIVERED, Admitted
 from ..model import OnConflict
 from ..queries.lookup import EventLookup
-from .verbs import Changes
+from .verbs import ChangeRequest, Changes
 
 
 class EndedIds:
@@ -33,7 +33,7 @@ class EndedIds:
     async def _redriven(self, tenant: str, dead: Admitted) -> Admitted:
         mine = True
         try:
-            await self._changes.redrive_one(tenant, dead.id)
+            await self._changes.redrive_one(ChangeRequest(tenant), dead.id)
         except Problem as refused:
             # Another call has redriven it.
             if refused.code != "not-dead":

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from typing import NamedTuple
 
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown, Problem, StorageError
@@ -24,7 +25,8 @@ from ..end_notes import EndNotes
 from ..facets import FACETS
 from ..facets.fanouts.names import id_names
 from ..facets.finding import LABEL_ROWS, MARK, digests_of, file_rows
-from ..ingest.writer import Writer
+from ..ingest.admission import Ingest
+from ..ingest.writer import JoinedPlace, Writer
 from ..keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, parse_address, place_of, shard_tenant
 from ..model import EventPatch
 from ..protocol.changing import (
@@ -72,6 +74,23 @@ _CHECKED_TOGETHER = frozenset({"channel", "size", STORED, TYPE})
 """The properties of an event that limit each other: its channel, the size of its payload and target, its target, and its payload's type."""
 
 
+class ChangeRequest(NamedTuple):
+    """A request to change one or several events of a tenant."""
+
+    tenant: str
+    headers: Mapping[str, str] = {}
+    """`If-Match` says which version of an event may be changed."""
+    by: Received | None = None
+    """Its receipt. Without `If-Match`, a later request overtakes it. None: this process makes the change of its own accord, now."""
+    seen: Row | None = None
+    """The event as it was just read."""
+    nonce: str = ""
+    """Stored as `by` in an event that it cancels, so that the caller can recognise its own cancel later. '' for any."""
+    patch: EventPatch | None = None
+    body: bytes | None = None
+    """The new payload as sent; None if the patch has none."""
+
+
 class Changes:
     """Changes of one event, and redrives of many. One per process."""
 
@@ -79,40 +98,30 @@ class Changes:
         self,
         services: ShardServices,
         lookup: EventLookup,
+        ingest: Ingest,
         writer: Writer,
         arrivals: Arrivals,
         notes: EndNotes,
         serve_now: Callable[[ShardMessage], bool],
     ) -> None:
         """arrivals: numbers the requests of this process. serve_now: serves a shard in this process; False if its message must do it."""
-        self._runner, self._tables, self._clock, self._ids = services.runner, services.tables, services.clock, services.ids
+        self.runner, self._tables, self._clock, self._ids = services.runner, services.tables, services.clock, services.ids
         self._wakes, self._lines, self._mirror, self._searchable = services.wakes, services.lines, services.mirror, services.searchable
-        self.lookup, self._writer, self._arrivals, self._serve_now = lookup, writer, arrivals, serve_now
+        self.lookup, self._ingest, self._writer, self._arrivals, self._serve_now = lookup, ingest, writer, arrivals, serve_now
         self.notes = notes
         """Takes the ends of events that these changes make."""
 
-    def received(self, *members: str) -> Received:
-        """Return the receipt of a request of this process itself, which changes these members; without any, all of them."""
-        return Received(self._arrivals.next(), frozenset(members) or MEMBERS)
+    def received(self, members: frozenset[str] | None = None) -> Received:
+        """Return the receipt of a request of this process itself, which changes these members; None for all of them."""
+        return Received(self._arrivals.next(), MEMBERS if members is None else members)
 
-    async def cancel(
-        self,
-        tenant: str,
-        event_id: str,
-        headers: Mapping[str, str],
-        by: Received | None = None,
-        *,
-        nonce: str = "",
-        unclaimed: bool = False,
-    ) -> None:
-        """Cancel the event; no delivery starts after this returns. Raises 404, 409, 412.
+    async def cancel(self, request: ChangeRequest, event_id: str, *, unclaimed: bool = False) -> None:
+        """Cancel the event; no delivery starts after this returns. No later request overtakes it. Raises 404, 409, 412.
 
-        by: the request, which no later one overtakes. nonce: stored in the row as `by`, so that a caller can recognise its own cancel
-        later. unclaimed: only an event that no owner has ever claimed; also one that waits for a retry, or whose claim was given back, is
-        409.
+        unclaimed: only an event that no owner has ever claimed; also one that waits for a retry, or whose claim was given back, is 409.
         """
-        match = condition(event_id, headers, unclaimed)
-        mark, receipt = nonce or self._ids.name(), (by or self.received()).noted()
+        tenant, match = request.tenant, condition(event_id, request.headers, unclaimed)
+        mark, receipt = request.nonce or self._ids.name(), (request.by or self.received()).noted()
         while True:
             address = await self.lookup.address(tenant, event_id)
             if address is not None:
@@ -125,7 +134,7 @@ class Changes:
             waiting = self.lookup.queued(tenant, event_id)
             if waiting is None:
                 raise not_found("event")
-            if await self._withdraw(waiting, headers):
+            if await self._withdraw(waiting, request.headers):
                 return
 
     async def _withdraw(self, waiting: Queued, headers: Mapping[str, str]) -> bool:
@@ -140,36 +149,36 @@ class Changes:
             raise stored
         return stored.existing is None
 
-    async def put(
-        self, tenant: str, seen: Row, due: Millis | None, change: Props, headers: Mapping[str, str], by: Received | None = None
-    ) -> Row:
+    async def patch(self, request: ChangeRequest, event_id: str) -> Row:
+        """Make the change of a patch to the event as it was just read. Raises 404, 409, 412, 413, 422, 503."""
+        if request.seen is None or request.seen.props["id"] != event_id or request.patch is None:
+            raise not_found("event")
+        due, change = await self._ingest.patch(request.tenant, request.patch, request.body, request.seen.props)
+        return await self.put(request, request.seen, due, change)
+
+    async def put(self, request: ChangeRequest, seen: Row, due: Millis | None, change: Props) -> Row:
         """Change the event as it was just read; `due` also moves it, None does not. Raises 404, 409, 412, 503."""
-        event_id = str(seen.props["id"])
-        if due is None:
-            return await self.edit(tenant, event_id, change, headers, seen, by)
-        return await self.move(tenant, event_id, due, change, headers, seen, by)
-
-    async def edit(
-        self,
-        tenant: str,
-        event_id: str,
-        change: Props,
-        headers: Mapping[str, str],
-        seen: Row | None = None,
-        by: Received | None = None,
-    ) -> Row:
-        """Change the event without rescheduling it. Raises 404, 409, 412, 503.
-
-        seen: the event as it was just read. by: the request; without `If-Match`, a later one may overtake it.
-        """
-        by = by or self.received()
-        change, match = {**change, **by.noted()}, fitting(condition(event_id, headers, by=by), seen, change)
-        if seen is not None:
-            match(seen)
+        request, event_id = request._replace(seen=seen), str(seen.props["id"])
+        if due is not None:
+            return await self.move(request, event_id, due, change)
+        change, match = self._checked(request, event_id, change)
         async with self._in_line(seen, None, change):
-            address = await self._address(tenant, event_id)
+            address = await self._address(request.tenant, event_id)
             steps = edit_or_move(address, change, self._ids.name(), match)
-            return await self._placed(tenant, event_id, await self._carry(address, steps))
+            return await self._placed(request.tenant, event_id, await self._carry(address, steps))
+
+    def _checked(self, request: ChangeRequest, event_id: str, change: Props) -> tuple[Props, Match]:
+        """Return the change with its receipt, and the check of the event.
+
+        The event as it was just read is checked at once: only if the change is most likely to be made, a place is kept for it, in a line
+        and in a shard that may be opened.
+        """
+        by = request.by or self.received()
+        change = {**change, **by.noted()}
+        match = fitting(condition(event_id, request.headers, by=by), request.seen, change)
+        if request.seen is not None:
+            match(request.seen)
+        return change, match
 
     @asynccontextmanager
     async def _in_line(self, seen: Row | None, due: Millis | None, change: Props) -> AsyncIterator[None]:
@@ -179,29 +188,19 @@ class Changes:
         if leaves and seen is not None:
             await self._lines.left(seen)
 
-    async def move(
-        self,
-        tenant: str,
-        event_id: str,
-        due: Millis | None,
-        change: Props,
-        headers: Mapping[str, str],
-        seen: Row | None = None,
-        by: Received | None = None,
-    ) -> Row:
-        """Give the event another due time (None: now). Raises 404, 409, 412, 503.
+    async def fire(self, request: ChangeRequest, event_id: str) -> Row:
+        """Have the event delivered now. Raises 404, 409, 412, 503."""
+        # As the event is by then, whatever was read of it before.
+        return await self.move(request._replace(seen=None), event_id, None, {})
 
-        seen: the event as it was just read. Without it, the event gets a shard of its own. by: as of `edit`.
-        """
-        by = by or self.received()
-        change, match = {**change, **by.noted()}, fitting(condition(event_id, headers, by=by), seen, change)
-        if seen is not None:
-            # Only if the change is most likely to be made, a place is kept for the event: in a line, and in a shard that may be opened.
-            match(seen)
-        async with self._in_line(seen, due, change):
-            return await self._move(tenant, event_id, due, change, match, seen)
+    async def move(self, request: ChangeRequest, event_id: str, due: Millis | None, change: Props) -> Row:
+        """Give the event another due time (None: now). Raises 404, 409, 412, 503. If it was not read before, it gets a shard of its own."""
+        change, match = self._checked(request, event_id, change)
+        async with self._in_line(request.seen, due, change):
+            return await self._move(request, event_id, due, change, match)
 
-    async def _move(self, tenant: str, event_id: str, due: Millis | None, change: Props, match: Match, seen: Row | None) -> Row:
+    async def _move(self, request: ChangeRequest, event_id: str, due: Millis | None, change: Props, match: Match) -> Row:
+        tenant, seen = request.tenant, request.seen
         address = await self._address(tenant, event_id)
         when = self._clock.now() if due is None else due
         if due is None:
@@ -211,7 +210,10 @@ class Changes:
             # It is late from now on, and not since the time that was past when it was chosen.
             change = {**change, "since": now}
         if seen is not None and self._joins(seen, when):
-            return await self._join(tenant, event_id, address, when, change, int(change.get("size", seen.props["size"])), match)
+            # In the event's own account: no account's shards need another one to be served.
+            place = await self._writer.reserve(tenant, when, int(change.get("size", seen.props["size"])), place_of(address.shard))
+            begin = begin_join(address, when, change, self._ids.name(), place.address, match)
+            return await self._placed(tenant, event_id, await self._join(tenant, when, place, begin), announced=place.address.shard)
         steps = move(address, when, change, self._ids.name(), match, asked=due is None)
         return await self._placed(tenant, event_id, await self._carry(address, steps))
 
@@ -219,26 +221,24 @@ class Changes:
         """Return True if an event that is moved to `due` shares a shard with others. Those that are due at once do not wait for others."""
         return may_change(seen.props) == "yes" and due > self._clock.now() + WAKE_EARLY and place_of(seen.pk) != MIRRORED
 
-    async def _join(self, tenant: str, event_id: str, address: Address, due: Millis, change: Props, size: int, match: Match) -> Row:
-        """Move the event into a shard that this process fills with others of its minute."""
-        # In the event's own account: no account's shards need another one to be served.
-        place = await self._writer.reserve(tenant, due, size, place_of(address.shard))
+    async def _join(self, tenant: str, due: Millis, place: JoinedPlace, begin: Steps[ChangeResult]) -> ChangeResult:
+        """Move the event to a place in a shard that this process fills with others of its minute. begin: the steps of `begin_join`."""
         etag: str | None = None
         try:
-            answer = await self._runner.run(begin_join(address, due, change, self._ids.name(), place.address, match))
+            answer = await self.runner.run(begin)
             if isinstance(answer, Done):
                 row = answer.row
                 copy = copied(row.props, due, FACETS)
                 if is_joining(row, place.address):
                     etag = await self._writer.join(tenant, place, copy)
                 if etag is not None:
-                    answer = await self._runner.run(end_join(row, Row(*place.address, copy, etag, row.timestamp, row.read_at)))
+                    answer = await self.runner.run(end_join(row, Row(*place.address, copy, etag, row.timestamp, row.read_at)))
                 else:
-                    answer = await self._runner.run(finished(answer))
+                    answer = await self.runner.run(finished(answer))
         finally:
             if etag is None:
                 self._writer.release(tenant, place)
-        return await self._placed(tenant, event_id, answer, announced=place.address.shard)
+        return answer
 
     async def _placed(self, tenant: str, event_id: str, answer: ChangeResult, announced: str = "") -> Row:
         """Return the changed event. If the change moved it, announce its shard and point a client's id there.
@@ -260,11 +260,14 @@ class Changes:
         if "labels" not in row.props or MARK in row.props:
             return
         if digests := digests_of(row.props, await self._searchable(tenant)):
-            await self._runner.run(file_rows(LABEL_ROWS, row.pk, minute_text(moved_wake(row.props, int(row.props["due"]))), digests))
+            await self.runner.run(file_rows(LABEL_ROWS, row.pk, minute_text(moved_wake(row.props, int(row.props["due"]))), digests))
 
-    async def redrive_one(self, tenant: str, event_id: str) -> None:
+    async def redrive_one(self, request: ChangeRequest, event_id: str) -> None:
         """Redrive one dead event. Raises 404, or 409 if it is not dead."""
-        row = await self._event(tenant, event_id)
+        tenant = request.tenant
+        row = await self.lookup.event(tenant, event_id)
+        if row is None:
+            raise self.absent(tenant, event_id)
         if row.props["state"] != "dead":
             raise conflict("not-dead", f"the event is {row.props['state']}; only dead events can be redriven")
         if not await self._redrive(tenant, row.pk, {row.rk: row}):
@@ -327,24 +330,18 @@ class Changes:
                 firsts = [await self.lookup.address(shard_tenant(shard), str(row.props["id"])) for row in rows.values()]
             await self._mirror.before_redrive(shard)
             keep = operation.keep if place_of(shard) == MIRRORED else None
-            placed = await self._runner.run(redrive(shard, rows, now, self._ids.name(), keep))
+            placed = await self.runner.run(redrive(shard, rows, now, self._ids.name(), keep))
             if way is not None and placed is not None:
                 await operation.copy(partial(mirror, shard, only=frozenset(rows)))
                 for first in firsts:
                     if first is not None and first.shard != shard:
                         await operation.copy(partial(mirror_event, first))
                 # The copy's pointers are read: they are there now.
-                await self._runner.run(note_on_side(way.copy, shard))
-            await self._runner.run(note_of(shard))
+                await self.runner.run(note_on_side(way.copy, shard))
+            await self.runner.run(note_of(shard))
         if placed is None:
             raise OutcomeUnknown("the other account has taken over during the change")
         return placed
-
-    async def _event(self, tenant: str, event_id: str) -> Row:
-        row = await self.lookup.event(tenant, event_id)
-        if row is None:
-            raise self.absent(tenant, event_id)
-        return row
 
     async def _address(self, tenant: str, event_id: str) -> Address:
         address = await self.lookup.address(tenant, event_id)
@@ -384,7 +381,7 @@ class Changes:
             served = wake <= now + EXPRESS_AHEAD and place_of(shard) != MIRRORED and self._serve_now(message)
             try:
                 # The message is then only for the case that this process ends.
-                await self._runner.run(send(message, now + SERVED_WITHIN if served else visible_at(wake)))
+                await self.runner.run(send(message, now + SERVED_WITHIN if served else visible_at(wake)))
             except StorageError as error:
                 log.info("Shard %s waits for the sweep: %s", shard, error, extra={"action": "announce_unsent"})
 
@@ -401,7 +398,7 @@ class Changes:
 
     async def _leads_to(self, named: Row, event_id: str) -> bool:
         """Return False for the id of a fan-out that another fan-out has taken over."""
-        found = await self._runner.run(find(parse_address(str(named.props["at"]))))
+        found = await self.runner.run(find(parse_address(str(named.props["at"]))))
         return found is not None and found.props["id"] == event_id
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...core.errors import Problem, StorageError
@@ -13,7 +13,8 @@ from ...web.arrivals import Arrival
 from ...web.etag import check_if_match, etag_of
 from ...web.problem import conflict, invalid, not_found
 from ..changes.collapsing import Collapsing
-from ..changes.verbs import Changes, members_of
+from ..changes.table import CANCEL, Verb
+from ..changes.verbs import ChangeRequest, Changes
 from ..facets.fanouts.names import channels_of, member_id
 from ..ingest.admission import Admitted, Ingest
 from ..ingest.writer import Writer
@@ -21,7 +22,6 @@ from ..keys import shard_tenant
 from ..model import EventIn, EventPatch
 from ..protocol.ingest import known_id
 from ..queries.views import EventViews
-from ..receipts import FIRED, Received
 from ..rows import CHANNELS, FANOUT, EventToStore, etag_of_row, shown_state, withdrawn
 from ..rules import is_over
 from ..shard_services import ShardServices
@@ -107,93 +107,57 @@ class Fanouts:
         fanout, channels = str(made[0].row.props[FANOUT]), channels_of(made[0].row.props)
         return await self.shown(fanout, [Member(channel, each.id, each.row) for channel, each in zip(channels, made, strict=True)])
 
-    async def cancel(self, tenant: str, fanout: str, headers: Mapping[str, str], arrival: Arrival) -> ShownFanout:
-        """Cancel the events that are open, and those that are not stored yet. Return what became of each. Raises 404, 412."""
-        by = Received(arrival)
-
-        async def one(member: Member) -> str:
-            if member.row is not None or not await self._withdraw(tenant, fanout, member, by):
-                await self._changes.cancel(tenant, member.id, {}, by)
-            return "cancelled"
-
-        return await self._each(tenant, fanout, headers, one, 204)
-
-    async def patch(
-        self, tenant: str, fanout: str, patch: EventPatch, body: bytes | None, headers: Mapping[str, str], arrival: Arrival
-    ) -> ShownFanout:
-        """Change the events that no delivery has begun of. Return what became of each. Raises 404, 412, 422."""
-        if patch.channel is not None:
-            raise invalid("/channel", "each event of a fan-out has its own channel; change one event by its own id")
-        if patch.delay is not None:
-            # From one instant on: the events stay due at the same time.
-            patch = patch.model_copy(update={"due": self._clock.now() + patch.delay, "delay": None})
-        by = Received(arrival, members_of(patch))
-
-        async def one(member: Member) -> str:
-            if member.row is None:
-                raise not_found("event")
-            due, change = await self._ingest.patch(tenant, patch, body, member.row.props)
-            return shown_state((await self._changes.put(tenant, member.row, due, change, {}, by)).props)
-
-        return await self._each(tenant, fanout, headers, one, 200)
-
-    async def fire(self, tenant: str, fanout: str, headers: Mapping[str, str], arrival: Arrival) -> ShownFanout:
-        """Deliver the events now. Return what became of each. Raises 404, 412."""
-        by = Received(arrival, FIRED)
-
-        async def one(member: Member) -> str:
-            return shown_state((await self._changes.move(tenant, member.id, None, {}, {}, None, by)).props)
-
-        return await self._each(tenant, fanout, headers, one, 202)
-
-    async def redrive(self, tenant: str, fanout: str) -> ShownFanout:
-        """Deliver the dead events again. Return what became of each. Raises 404."""
-
-        async def one(member: Member) -> str:
-            await self._changes.redrive_one(tenant, member.id)
-            return "scheduled"
-
-        return await self._each(tenant, fanout, {}, one, 202)
-
-    async def _each(
-        self, tenant: str, fanout: str, headers: Mapping[str, str], change: Callable[[Member], Awaitable[str]], done: int
-    ) -> ShownFanout:
-        members = await self.members(tenant, fanout)
+    async def carry_out(self, verb: Verb, request: ChangeRequest, fanout: str) -> ShownFanout:
+        """Carry a verb out on each event. Return what became of each. Raises 404, 412, 422."""
+        if request.patch is not None:
+            request = request._replace(patch=self._of_all(request.patch))
+        members = await self.members(request.tenant, fanout)
         if members is None:
             raise not_found("event")
-        check_if_match(headers, etag_of_members(members))
+        check_if_match(request.headers, etag_of_members(members))
 
         async def line(member: Member) -> dict[str, Any]:
             shown: dict[str, Any] = {"id": member.id, "channel": member.channel}
             try:
-                return shown | {"status": done, "state": await change(member)}
+                row = None
+                if verb is not CANCEL or member.row is not None or not await self._withdraw(request, fanout, member):
+                    row = await verb.one(self._changes, request._replace(headers={}, seen=member.row), member.id)
+                return shown | {"status": verb.status, "state": verb.state if row is None else shown_state(row.props)}
             except (Problem, StorageError) as failure:
                 found = problem.of(failure, where="events_fanout")
                 return shown | {"status": found.status, "problem": found.body()}
 
         lines = await asyncio.gather(*map(line, members))
         try:
-            now = await self.members(tenant, fanout) or []
+            now = await self.members(request.tenant, fanout) or []
         except StorageError:
             # The changes are made; their report is more important than the states of the others.
             now = []
         for each, member in zip(lines, now, strict=False):
             if "state" not in each and member.row is not None:
                 each["state"] = shown_state(member.row.props)
-        report = {"id": fanout, "changed": sum(each["status"] == done for each in lines), "results": lines}
+        report = {"id": fanout, "changed": sum(each["status"] == verb.status for each in lines), "results": lines}
         return ShownFanout(report, etag_of_members(now))
 
-    async def _withdraw(self, tenant: str, fanout: str, member: Member, by: Received) -> bool:
+    def _of_all(self, patch: EventPatch) -> EventPatch:
+        """Return a patch of a fan-out for each of its events. Raises 422."""
+        if patch.channel is not None:
+            raise invalid("/channel", "each event of a fan-out has its own channel; change one event by its own id")
+        # From one instant on: the events stay due at the same time.
+        return patch if patch.delay is None else patch.model_copy(update={"due": self._clock.now() + patch.delay, "delay": None})
+
+    async def _withdraw(self, request: ChangeRequest, fanout: str, member: Member) -> bool:
         """Store a cancelled event under the id of one that is not stored yet; return False if that one was stored first.
 
         The request that was to store it, or repeats it, finds the id in use. Raises 404 if the fan-out is gone, and `StorageError`.
         """
-        first = await self._runner.run(known_id(tenant, fanout))
+        first = await self._runner.run(known_id(request.tenant, fanout))
         if first is None:
             raise not_found("event")
         gone = cancelled_member(first.row, first.hash, member, int(self._clock.now()), self._ids.name())
-        gone.props |= by.noted()
-        [stored] = await self._writer.store(tenant, [gone])
+        if request.by is not None:
+            gone.props |= request.by.noted()
+        [stored] = await self._writer.store(request.tenant, [gone])
         if isinstance(stored, StorageError):
             raise stored
         return stored.existing is None

@@ -17,7 +17,7 @@ from ...storage.ports import Row
 from ...tenants.model import Durability
 from ...web.bodies import take_turn
 from .. import timings
-from ..changes.verbs import Changes
+from ..changes.verbs import ChangeRequest, Changes
 from ..facets.fanouts.names import fanned_out, member_id
 from ..ingest.writer import Writer
 from ..keys import digest
@@ -297,7 +297,7 @@ class Chain:
         could have seen the claim and left the occurrence to the event, and then another would cancel it.
         """
         try:
-            await self._changes.cancel(tenant, event_id, {}, nonce=nonce, unclaimed=True)
+            await self._changes.cancel(ChangeRequest(tenant, nonce=nonce), event_id, unclaimed=True)
         except Problem:
             # The event is being delivered, waits for a retry, has ended, or was removed.
             row = await self._lookup.event(tenant, event_id)

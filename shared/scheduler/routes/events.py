@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -17,10 +17,10 @@ from ...storage.ports import Row
 from ...web.paging.cursor import decode_cursor, encode_cursor
 from ...web.problem import invalid, not_found
 from ...web.routes import Answer, Call, RouteGroup
-from ..changes.verbs import dead_letters, members_of
+from ..changes.table import CANCEL, FIRE, MOVE, REDRIVE, Verb
+from ..changes.verbs import ChangeRequest, dead_letters, members_of
 from ..facets.finding import ROW_KINDS, label_digest
 from ..fanouts.model import FanoutOut, FanoutReport
-from ..fanouts.service import ShownFanout
 from ..ingest.admission import Admitted
 from ..keys import PLACES
 from ..model import (
@@ -43,7 +43,7 @@ from ..model import (
 from ..queries.event_filter import EventFilter, event_filter
 from ..queries.lookup import LABEL_PHASE, START, ListPosition
 from ..queries.views import held_filter
-from ..receipts import FIRED, Received
+from ..receipts import Received
 from ..rows import etag_of_row
 from ..service import Scheduler
 from ..shard.queued_ids import Queued
@@ -196,27 +196,31 @@ async def events_patch(call: Call[Scheduler, EventPatch]) -> Answer:
     payload or the target meanwhile, which must fit together. Of calls that two processes received within the error of their clocks, the one
     that is stored later counts. Without `If-Match`, a call that has waited for 10 s is 503.
     """
+    seen = await call.service.lookup.named(call.tenant, call.params["id"])
+    if seen is None:
+        raise call.service.changes.absent(call.tenant, call.params["id"])
+    return await _carried_out(call, MOVE, seen)
+
+
+async def _carried_out(call: Call[Scheduler, Any], verb: Verb, seen: Row | None = None) -> Answer:
+    """Carry a verb out on the event of the call's id; if there is none, on the fan-out of this id. seen: the event as it was just read."""
     scheduler, event_id = call.service, call.params["id"]
-    found = await scheduler.lookup.named(call.tenant, event_id)
-    if found is None:
-        raise scheduler.changes.absent(call.tenant, event_id)
-    if found.props["id"] != event_id:
-        report = await scheduler.fanouts.patch(call.tenant, event_id, call.body, call.member, call.headers, call.arrival)
-        return Answer(200, report.body, etag=report.etag)
-    due, change = await scheduler.ingest.patch(call.tenant, call.body, call.member, found.props)
-    by = Received(call.arrival, members_of(call.body))
-    return await _shown(call, 200, await scheduler.changes.put(call.tenant, found, due, change, call.headers, by))
-
-
-async def _or_all(status: int, one: Awaitable[Answer], every: Callable[[], Awaitable[ShownFanout]]) -> Answer:
-    """Answer for the event of an id; if there is none, for the fan-out of this id."""
+    request = ChangeRequest(call.tenant, seen=seen, patch=call.body, body=call.member)
+    members = verb.members if request.patch is None else members_of(request.patch)
+    if members is not None:
+        request = request._replace(headers=call.headers, by=Received(call.arrival, members))
     try:
-        return await one
+        row = await verb.one(scheduler.changes, request, event_id)
+        if verb.status == 204:
+            return Answer(204)
+        if row is None and (row := await scheduler.lookup.event(call.tenant, event_id)) is None:
+            raise not_found("event")
+        return await _shown(call, verb.status, row)
     except Problem as none:
         if none.status != 404:
             raise
-    report = await every()
-    return Answer(status, report.body, etag=report.etag)
+    report = await scheduler.fanouts.carry_out(verb, request, event_id)
+    return Answer(200 if verb.status == 204 else verb.status, report.body, etag=report.etag)
 
 
 @events.delete("v1/events/{id}", answers={204: None, 200: FanoutReport, 409: ("already-firing", "already-final")}, if_match=True)
@@ -225,12 +229,7 @@ async def events_delete(call: Call[Scheduler]) -> Answer:
 
     By the id of a fan-out, the answer reports each of its events: one that is being delivered is not cancelled.
     """
-
-    async def one() -> Answer:
-        await call.service.changes.cancel(call.tenant, call.params["id"], call.headers, Received(call.arrival))
-        return Answer(204)
-
-    return await _or_all(200, one(), lambda: call.service.fanouts.cancel(call.tenant, call.params["id"], call.headers, call.arrival))
+    return await _carried_out(call, CANCEL)
 
 
 @events.post(
@@ -245,26 +244,13 @@ async def events_delete(call: Call[Scheduler]) -> Answer:
 )
 async def events_fire(call: Call[Scheduler]) -> Answer:
     """Deliver an event now, or all events of a fan-out."""
-
-    async def one() -> Answer:
-        by = Received(call.arrival, FIRED)
-        return await _shown(call, 202, await call.service.changes.move(call.tenant, call.params["id"], None, {}, call.headers, None, by))
-
-    return await _or_all(202, one(), lambda: call.service.fanouts.fire(call.tenant, call.params["id"], call.headers, call.arrival))
+    return await _carried_out(call, FIRE)
 
 
 @events.post("v1/events/{id}/redrive", answers={202: EventOut | FanoutReport, 409: ("not-dead", "still-queued")}, tagged=True)
 async def events_redrive(call: Call[Scheduler]) -> Answer:
     """Deliver a dead event again, or all dead events of a fan-out."""
-
-    async def one() -> Answer:
-        await call.service.changes.redrive_one(call.tenant, call.params["id"])
-        row = await call.service.lookup.event(call.tenant, call.params["id"])
-        if row is None:
-            raise not_found("event")
-        return await _shown(call, 202, row)
-
-    return await _or_all(202, one(), lambda: call.service.fanouts.redrive(call.tenant, call.params["id"]))
+    return await _carried_out(call, REDRIVE)
 
 
 @dead.post(

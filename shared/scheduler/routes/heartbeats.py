@@ -15,6 +15,7 @@ from ...web.fields.durations import Duration
 from ...web.fields.types import Maybe, Name, Stamp, Strict
 from ...web.problem import conflict, not_found
 from ...web.routes import Answer, Call, RouteGroup
+from ..changes.verbs import ChangeRequest
 from ..model import EventIn
 from ..receipts import Received
 from ..rules import is_over
@@ -109,7 +110,8 @@ async def heartbeats_get(call: Call[Scheduler]) -> Answer:
 async def heartbeats_delete(call: Call[Scheduler]) -> Answer:
     """End a monitor: no event is delivered until the next call begins it anew."""
     try:
-        await call.service.changes.cancel(call.tenant, PREFIX + call.params["name"], call.headers, Received(call.arrival))
+        request = ChangeRequest(call.tenant, call.headers, Received(call.arrival))
+        await call.service.changes.cancel(request, PREFIX + call.params["name"])
     except Problem as refusal:
         raise not_found("heartbeat") if refusal.status == 404 else refusal from None
     return Answer(204)

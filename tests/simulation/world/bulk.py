@@ -18,8 +18,8 @@ import orjson
 from shared.core.clock import Millis, to_text
 from shared.core.durations import format_duration
 from shared.scheduler.bulk import service
-from shared.scheduler.bulk.acting import FIRE_IN
 from shared.scheduler.bulk.rows import CODEC, BulkJob, jobs_partition
+from shared.scheduler.changes.table import FIRE_IN
 from shared.scheduler.protocol.moving import SOURCE
 from shared.storage.names import EVENTS, SWEEPS
 from shared.storage.ports import Row

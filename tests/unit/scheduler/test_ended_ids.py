@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shared.delivery.channels.ports import Verdict
+from shared.scheduler.changes.verbs import ChangeRequest
 
 from .harness import World
 
@@ -126,11 +127,11 @@ async def test_redrive_that_meets_a_cancel_says_that_nothing_is_scheduled(
     changes = world.app.scheduler.changes
     redrive = changes.redrive_one
 
-    async def redriven_and_cancelled(tenant: str, event_id: str) -> None:
-        await redrive(tenant, event_id)
-        await changes.cancel(tenant, event_id, {})
+    async def redriven_and_cancelled(asked: ChangeRequest, event_id: str) -> None:
+        await redrive(asked, event_id)
+        await changes.cancel(asked, event_id)
         if theirs:
-            await redrive(tenant, event_id)
+            await redrive(asked, event_id)
 
     monkeypatch.setattr(changes, "redrive_one", redriven_and_cancelled)
     answer = await world.demo.post(URL, request)

@@ -145,6 +145,17 @@ async def test_a_cancelled_fan_out_is_not_delivered_and_its_etag_changes_with_ea
     assert not world.receiver.received
 
 
+@pytest.mark.parametrize("name", ["x", "x@a"])
+async def test_a_redrive_takes_no_if_match(world: World, name: str) -> None:
+    """By the id of a fan-out, or of one event."""
+    await channels(world, "a", "b")
+    world.receiver.script("x@a", Verdict("final", 400))
+    await post(world.demo, ["a", "b"], id="x")
+    await world.run(20)
+    assert (await world.demo.call("POST", f"{URL}/{name}/redrive", headers={"if-match": '"old"'})).status == 202
+    assert (await world.demo.event("x@a"))["state"] == "scheduled"
+
+
 async def test_each_event_counts_in_the_limits_and_all_are_let_in_or_none(world: World) -> None:
     client = await world.tenant("acme", limits={"open_events": 5})
     await channels(world, "a", "b", "c", tenant="acme")

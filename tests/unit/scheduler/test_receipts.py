@@ -10,9 +10,10 @@ import pytest
 
 from shared.app.application import Application
 from shared.core.clock import to_text
+from shared.scheduler.changes.verbs import ChangeRequest
 from shared.scheduler.keys import Address
 from shared.scheduler.protocol import changing
-from shared.scheduler.receipts import MEMBERS, RECEIVED, Received, is_overtaken, noted, receipts_of, with_receipts
+from shared.scheduler.receipts import MEMBERS, MOVED, RECEIVED, Received, is_overtaken, noted, receipts_of, with_receipts
 from shared.storage import Storage
 from shared.storage.names import EVENTS
 from shared.storage.server_time import ServerTimeEstimator, time_etag
@@ -164,7 +165,7 @@ async def test_a_patch_does_not_undo_a_later_move_by_another_call(world: Stallin
         row = await app.scheduler.lookup.event("demo", "x")
         assert row is not None
         due = world.now + 60_000
-        await world.do(app.scheduler.changes.move("demo", "x", due, {}, {}, row, app.scheduler.changes.received("due")))
+        await world.do(app.scheduler.changes.put(ChangeRequest("demo", by=app.scheduler.changes.received(MOVED)), row, due, {}))
     assert (await world.end(old, go)).code == "changed-meanwhile"
     assert (await world.demo.event("x"))["due"] < to_text(START + 3_600_000)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler.bulk import service
+from shared.scheduler.bulk.model import BulkAction
 from shared.scheduler.bulk.rows import CONFIRM_WITHIN, KEEP_JOBS, OPEN_ROW, PK_OPEN
 from shared.scheduler.bulk.service import LEASE, STORED_WITHIN
+from shared.scheduler.changes.table import VERBS
 from shared.scheduler.queries.event_filter import EventFilter
 from shared.scheduler.queries.lookup import LEDGER_PHASE, START, ListPosition
 from shared.storage.names import BULK_JOBS, EVENTS, PK_TICKS, SWEEPS
@@ -280,6 +282,10 @@ async def test_start_of_a_job_is_in_the_audit_trail_and_read_keys_cannot_make_on
     assert (await reader.get(f"{JOBS}/{job['id']}")).status == 200
     assert (await reader.post(JOBS, {"action": "cancel", "filter": {}})).status == 403
     assert (await reader.post(f"{JOBS}/{job['id']}/cancel")).status == 403
+
+
+def test_jobs_have_an_action_for_each_verb() -> None:
+    assert get_args(BulkAction.__value__) == tuple(VERBS)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from shared.core.clock import to_text
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler import rows, rules
+from shared.scheduler.changes.verbs import ChangeRequest
 from shared.scheduler.model import EventIn, EventPatch
 from shared.storage.names import EVENTS
 from tests.unit.scheduler.harness import START, World
@@ -125,7 +126,7 @@ async def test_moves_of_an_event_seen_with_and_without_its_window_show_the_due_t
     for props, new in seen if first == "seen with its window" else reversed(seen):
         patch = EventPatch.model_validate_json(f'{{"due":"{to_text(new)}"}}')
         due, change = await scheduler.ingest.patch("demo", patch, None, props)
-        row = await scheduler.changes.move("demo", "order-17", due, change, {})
+        row = await scheduler.changes.move(ChangeRequest("demo"), "order-17", due, change)
         assert rules.asked_due(row.props, int(row.props["due"])) == new
         assert (await world.demo.event("order-17"))["due"] == to_text(new)
 

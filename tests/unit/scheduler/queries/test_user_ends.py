@@ -12,6 +12,7 @@ import pytest
 from shared.core.clock import to_text
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler import end_notes
+from shared.scheduler.changes.verbs import ChangeRequest
 from shared.scheduler.keys import GATE, MINUTE
 from shared.scheduler.protocol.user_ends import PARTITIONS, UserEnds, with_ends
 from shared.scheduler.queries import stats
@@ -143,7 +144,7 @@ async def test_a_note_that_was_lost_with_its_process_is_made_good_by_the_next_ow
     ids = await batch(client, 2)
     later = await client.create(due=to_text(START + 30 * MINUTE), retry={"first": "PT10M", "attempts": 3, "within": "P1D"})
     world.receiver.script(later["id"], *[Verdict("retry", 503, "busy")] * 2)
-    await world.app.scheduler.changes.cancel("acme", ids[0], {})
+    await world.app.scheduler.changes.cancel(ChangeRequest("acme"), ids[0])
     # The process is killed before it has stored the note.
     world.app.scheduler.end_notes._waiting.clear()
     await world.clock.advance(5)
