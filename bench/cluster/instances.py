@@ -30,6 +30,7 @@ from shared.whatif.twin.storage import AccountConnection, LimitedAccount, Limite
 from shared.whatif.twin.trigger import HostTrigger, ticking
 
 from ..tools.stage import PAYLOAD, TENANT, batch_text, local_settings
+from .paused import PausedLoop, PausedProcessor
 
 LANES: Final = 8
 """Batches in flight per instance."""
@@ -68,7 +69,7 @@ class Load:
 
     rate: events a second that clients offer; None: each client sends the next batch when the last is answered. shared: the one machine on
     which all runs; None: each instance has a core of its own, and storage and receiver cost nothing. shard: most events of a shard. batch:
-    events of a batch. size: bytes of a payload.
+    events of a batch. size: bytes of a payload. paused: the part of a core that the one instance gets, as `PausedLoop` gives it.
     """
 
     events: int
@@ -84,6 +85,7 @@ class Load:
     size: int = PAYLOAD
     after: float = 0.0
     seed: int = 1
+    paused: float | None = None
 
 
 @dataclass(slots=True)
@@ -208,7 +210,7 @@ class ClusterRun:
 
     def __init__(self, load: Load, progress: Progress) -> None:
         self.load, self._progress = load, progress
-        self.loop = VirtualLoop()
+        self.loop = VirtualLoop() if load.paused is None else PausedLoop(load.paused)
         self.clock = LoopClock(self.loop)
         self.outcome = Outcome(load)
         shared = load.shared
@@ -227,7 +229,7 @@ class ClusterRun:
 
     async def _open(self, number: int) -> Instance:
         load, clock = self.load, self.clock
-        processor = VirtualProcessor(self._machine)
+        processor = PausedProcessor(self.loop) if isinstance(self.loop, PausedLoop) else VirtualProcessor(self._machine)
         chances = (random.Random(f"{load.seed}/{number}/{at}") for at in range(load.accounts))
         pairs = zip(self.accounts, chances, strict=True)
         ways = [AccountConnection(each, processor, load.charges, clock, chance) for each, chance in pairs]

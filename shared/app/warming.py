@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -17,7 +18,10 @@ from .importing import importing
 BEGIN_AFTER: Final = 5.0
 """Seconds after the opening of the application."""
 PAUSE: Final = 0.05
-"""Seconds between two steps."""
+"""Shortest time in seconds between two steps of `warm`."""
+REST: Final = 2.0
+"""Times the duration of a step for which the process rests after it. At a quarter of a core, where the system stops a process that has used
+its share, steps without a rest leave nothing to an event that is due meanwhile."""
 LATER: Final = (
     "scheduler.model",
     "scheduler.protocol.changing",
@@ -55,6 +59,12 @@ LATER: Final = (
 """Modules that shards, wakes and the ingest queue may need, in an order in which each step is short."""
 SWEPT: Final = (
     "leases.planner",
+    "leases.protocol.repair",
+    "leases.generations",
+    "leases.protocol.resizing",
+    "leases.planner_input",
+    "leases.service.snapshot",
+    "leases.service.planning",
     "leases.service.takeover",
     "leases.model",
     "leases.service.control.model",
@@ -62,12 +72,22 @@ SWEPT: Final = (
     "checkpoints.rules",
     "checkpoints.model",
     "maintenance.rows",
+    "maintenance.decisions.approvals",
+    "maintenance.decisions.caller_probes",
+    "maintenance.story",
     "maintenance.model",
     "maintenance.settings",
     "fleets.model",
     "fleets.watch.rules",
     "fleets.watch.service",
     "checkpoints.service.service",
+    "maintenance.service.store",
+    "maintenance.decisions.reservations",
+    "maintenance.decisions.merging",
+    "maintenance.rules",
+    "maintenance.service.reports",
+    "core.http_exchange",
+    "maintenance.service.service",
     "maintenance.service.wiring",
     "ops.metrics.families",
 )
@@ -84,10 +104,13 @@ async def warm(sleep: Sleep = asyncio.sleep) -> None:
     await import_in_steps(LATER, PAUSE, sleep)
 
 
-async def import_in_steps(names: Sequence[str], pause: float = 0.0, sleep: Sleep = asyncio.sleep) -> None:
-    """Import the modules that are not there yet, with a pause, in seconds, after each."""
+async def import_in_steps(
+    names: Sequence[str], pause: float = 0.0, sleep: Sleep = asyncio.sleep, steady: Callable[[], float] = time.monotonic
+) -> None:
+    """Import the modules that are not there yet, and rest after each, for `pause` seconds or longer."""
     for name in (f"{_ROOT}.{name}" for name in names):
         if name not in sys.modules:
+            began = steady()
             with importing():
                 importlib.import_module(name)
-            await sleep(pause)
+            await sleep(max(pause, REST * (steady() - began)))

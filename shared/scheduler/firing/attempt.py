@@ -96,8 +96,11 @@ class DeliveryAttempts:
         self.waiting: set[str] = set()
         """Row keys of events that wait for a slot; nothing has been started for them."""
 
-    async def attempt(self, rk: str, props: Mapping[str, Any], lane: Lane) -> rules.RowOutcome | None:
-        """Attempt the delivery once; return the change of its row, or None if nothing was started because the owner has ended."""
+    async def attempt(self, rk: str, props: Mapping[str, Any], lane: Lane, held: Millis | None) -> rules.RowOutcome | None:
+        """Attempt the delivery once; return the change of its row, or None if nothing was started because the owner has ended.
+
+        held: time since which the event waits for earlier ones of its channel; None if it does not.
+        """
         opened = lane.opened
         try:
             target = await self.tenant.target(str(props["channel"]))
@@ -118,7 +121,7 @@ class DeliveryAttempts:
         backlog = rules.in_backlog(punctual, lined_up)
         async with self._flow.lanes.slot(lane, backlog=backlog) as slot:
             self.waiting.discard(rk)
-            in_line = Span(reason, lined_up, self._clock.now())
+            in_line = Span(reason, lined_up if held is None else held, self._clock.now())
             # After a wait the channel may have been paused, or its breaker may have opened; and the wait for a slot, or for storage, may
             # have taken longer than the last heartbeat covers.
             waited = slot.waited or lane.opened != opened or not self.permission.covers_now()

@@ -402,11 +402,11 @@ class Owner:
             return False
         return bool(self._outcomes) and not self._running
 
-    async def _deliver(self, row: Row, lane: Lane) -> None:
-        """Attempt the delivery once."""
+    async def _deliver(self, row: Row, lane: Lane, held: Millis | None) -> None:
+        """Attempt the delivery once. held: time since which the event could have started."""
         props = row.props
         try:
-            outcome = await self._attempts.attempt(row.rk, props, lane)
+            outcome = await self._attempts.attempt(row.rk, props, lane, held)
             if outcome is not None:
                 self._add_outcome(row.rk, outcome)
         except Exception as error:

@@ -77,3 +77,21 @@ async def test_an_opened_process_warms_up(monkeypatch: pytest.MonkeyPatch) -> No
     assert steps == [warming.BEGIN_AFTER, warming.PAUSE, warming.PAUSE]
     assert names == ["shared.not.imported", "shared.not.this"]
     await opening.close()
+
+
+async def test_a_process_rests_after_a_step_for_twice_as_long_as_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[float] = []
+    now = 0.0
+
+    def importing(name: str) -> None:
+        nonlocal now
+        now += 0.095 if name == "shared.not.short" else 0.001
+
+    async def noted(seconds: float) -> None:
+        steps.append(round(seconds, 6))
+
+    monkeypatch.setattr(warming, "importlib", SimpleNamespace(import_module=importing))
+    names = ("not.imported", "app.warming", "not.short")
+    await warming.import_in_steps(names, sleep=noted, steady=lambda: now)
+    await warming.import_in_steps(names, 0.05, noted, lambda: now)
+    assert steps == [0.002, 0.19, 0.05, 0.19]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from shared.core.clock import SettableClock
+from shared.core.clock import Millis, SettableClock
 from shared.delivery.flow.lane import Lane
 from shared.scheduler.firing.lane_workers import SPARE, LaneWorkers
 from shared.storage.ports import Row
@@ -21,7 +21,9 @@ class Deliveries:
         self.running: dict[str, asyncio.Task[None] | Lane] = {}
         self.waiting: set[str] = set()
         self.ends: dict[str, asyncio.Event] = {}
-        self.workers = LaneWorkers(self.lane, self, SettableClock(), self._deliver, self.running, self.waiting)
+        self.clock = SettableClock()
+        self.held: dict[str, Millis | None] = {}
+        self.workers = LaneWorkers(self.lane, self, self.clock, self._deliver, self.running, self.waiting)
 
     def begin(self, count: int) -> None:
         for number in range(count):
@@ -29,8 +31,9 @@ class Deliveries:
             self.running[f"e{number}"] = self.lane
             self.workers.begin(Row("pk", f"e{number}", {}, "", 0, 0))
 
-    async def _deliver(self, row: Row, lane: Lane) -> None:
+    async def _deliver(self, row: Row, lane: Lane, held: Millis | None) -> None:
         self.begun.append(row.rk)
+        self.held[row.rk] = held
         end = self.ends[row.rk] = asyncio.Event()
         try:
             await end.wait()
@@ -60,6 +63,19 @@ async def test_a_task_that_is_free_takes_the_next_event_in_order() -> None:
         await made.end(f"e{number}")
     assert made.begun == [f"e{number}" for number in range(20)]
     assert (made.lane.claimed, made.lane.held, made.lane.owners, made.running) == (0, 0, {}, {})
+
+
+async def test_a_delivery_knows_since_when_its_event_was_held() -> None:
+    made = Deliveries()
+    began = made.clock.now()
+    made.begin(MOST + SPARE + 2)
+    await made.clock.advance(3.0)
+    await made.end("e0")
+    made.running["e1"].cancel()  # type: ignore[union-attr]
+    await turns()
+    assert (made.held["e0"], made.held["e12"], made.held["e13"]) == (None, began, began)
+    for row_key in list(made.ends):
+        await made.end(row_key)
 
 
 async def test_a_task_that_is_cancelled_leaves_its_place_to_the_next_event() -> None:

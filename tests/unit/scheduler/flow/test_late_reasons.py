@@ -135,6 +135,15 @@ async def test_rate_and_concurrency_are_reasons(world: World) -> None:
     assert max(each.get("concurrency", 0) for each in found) > 5_000
 
 
+async def test_events_of_a_herd_wait_for_the_deliveries_before_them(world: World) -> None:
+    world.receiver.takes = 0.25
+    ids = await batch(world, 400)
+    await world.run(20)
+    found = [await reasons(world, id) for id in ids]
+    assert max(each.get("concurrency", 0) for each in found) > 1_500
+    assert max(each.get("other", 0) for each in found) < LATE_FROM, "those that no task had taken up yet too"
+
+
 async def test_lost_owner_is_a_reason(world: World) -> None:
     world.receiver.takes = 1000.0
     made = await world.demo.create(delay="PT5S")
