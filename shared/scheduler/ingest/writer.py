@@ -143,7 +143,7 @@ class Writer:
             for event in labelled:
                 event.props |= mark_of(event.props["labels"], searchable)
         todo = sorted(range(len(events)), key=lambda number: events[number].due)
-        firsts = await self._fanouts(call) if any(FANOUT in event.props for event in events) else {}
+        firsts = await self._fanouts(call) if any([FANOUT in event.props for event in events]) else {}
         await turns.spend(len(events))
         others = [number for number in todo if number in firsts]
         todo = [number for number in todo if number not in firsts and results[number] is None]
@@ -188,7 +188,7 @@ class Writer:
 
     async def _store_all(self, call: StoreCall, todo: list[int]) -> None:
         """Store these events, which wait for no others."""
-        if any(call.events[number].id is not None for number in todo):
+        if any([call.events[number].id is not None for number in todo]):
             todo = await self._firsts(call, todo)
         await self._store(call, todo)
 
@@ -300,7 +300,7 @@ class Writer:
             if events[number].id is None:
                 events[number].props["id"] = server_id(filling.opened.shard, row)
             await turns.spend()
-        if any(has_line(events[number].props) for number, *_ in places):
+        if any([has_line(events[number].props) for number, *_ in places]):
             # Before they are stored: whoever finds a later event of the key finds the ticket of this one.
             try:
                 await self._lines.line_up(tenant, [(events[each].props, Address(into.opened.shard, row)) for each, into, row in places])
