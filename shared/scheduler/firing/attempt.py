@@ -121,10 +121,9 @@ class DeliveryAttempts:
             in_line = Span(reason, lined_up, self._clock.now() if slot.waited else lined_up)
             # After a wait the channel may have been paused, or its breaker may have opened; and the wait for a slot, or for storage, may
             # have taken longer than the last heartbeat covers.
-            waited = slot.waited or lane.opened != opened or not self.permission.covers_now()
-            if not await self.permission.wait_to_start():
-                return None
-            if waited:
+            if slot.waited or lane.opened != opened or not self.permission.covers_now():
+                if not await self.permission.wait_to_start():
+                    return None
                 try:
                     target = await self.tenant.target(target.name)
                 except StorageError as error:
