@@ -157,11 +157,6 @@ def member_span(raw: bytes, name: str, levels: int) -> Span | None:
     return found
 
 
-def value_span(raw: bytes, at: int, levels: int) -> Span:
-    """Return the place of the value that begins at `at`. Raises `Malformed`."""
-    return _short_value(raw, at, levels) or finish(_value(raw, at, levels))
-
-
 def measure(raw: bytes, levels: int) -> ParseSteps[Span]:
     """Return the place of the first value of the text, in steps. Raises `Malformed`."""
     return (yield from _value(raw, (yield from _after_space(raw, 0)), levels))

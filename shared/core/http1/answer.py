@@ -7,6 +7,7 @@ the answer, so the result does not depend on how the network cut it.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from .head import AnswerRefused, HeadReader, parse_framing
 
@@ -18,6 +19,9 @@ _TOO_LONG = f"an answer of more than {MAX_ANSWER_BYTES // 1024} KiB"
 _LATER = re.compile(rb"(?im)^tocsin-complete:[ \t]*later[ \t]*\r?$")
 _NEVER = re.compile(rb"(?im)^tocsin-retry:[ \t]*never[ \t]*\r?$")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
+
+_framing_of = lru_cache(64)(parse_framing)
+"""The heads of a receiver's answers are often the same for a second, until their date changes."""
 
 
 class AnswerReader(HeadReader):
@@ -88,7 +92,7 @@ class AnswerReader(HeadReader):
 
     def _frame(self, head: bytes, begun: int, status: int) -> None:
         """See `HeadReader`."""
-        length, codings, kept, self.retry_after = parse_framing(head, begun)
+        length, codings, kept, self.retry_after = _framing_of(head, begun)
         self.head_read = True
         if status == 202:
             self.later = _LATER.search(head, begun) is not None
@@ -101,7 +105,7 @@ class AnswerReader(HeadReader):
         if status in (204, 304) or status < 200:
             # What some receivers send behind such a head, in spite of the standard, must not be read as the next answer.
             self._finish(reusable=kept and status >= 200 and not codings and (not length or status == 304))
-        elif codings == [b"chunked"]:
+        elif codings == (b"chunked",):
             self._chunked, self.reusable = True, kept and length is None
         elif codings or length is None or length > MAX_ANSWER_BYTES:
             # The body ends with the connection, or beyond the bound: there is no point in reading more of it than is kept.

@@ -105,7 +105,7 @@ class FullAnswerReader(HeadReader):
         if status in (204, 304) or status < 200:
             self.complete = True
             self.reusable = kept and status >= 200 and not codings and (not length or status == 304)
-        elif codings == [b"chunked"]:
+        elif codings == (b"chunked",):
             self._chunked, self.reusable = True, kept and length is None
         elif codings:
             raise AnswerRefused(NOT_HTTP)

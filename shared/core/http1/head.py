@@ -31,7 +31,7 @@ class Framing(NamedTuple):
     """The end of an answer as its head tells it. `length` is None without a Content-Length; `kept` if the connection stays open."""
 
     length: int | None
-    codings: list[bytes]
+    codings: tuple[bytes, ...]
     kept: bool
     retry_after: str | None
 
@@ -138,7 +138,7 @@ def parse_framing(head: bytes, begun: int) -> Framing:
                 kept = (kept or b"keep-alive" in options) and b"close" not in options
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
         raise AnswerRefused(NOT_HTTP)
-    return Framing(int(lengths.pop()) if lengths else None, codings, kept, retry_after)
+    return Framing(int(lengths.pop()) if lengths else None, tuple(codings), kept, retry_after)
 
 
 def _check_begun_line(text: bytes | bytearray) -> None:

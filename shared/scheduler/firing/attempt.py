@@ -121,13 +121,12 @@ class DeliveryAttempts:
         backlog = rules.in_backlog(punctual, lined_up)
         async with self._flow.lanes.slot(lane, backlog=backlog) as slot:
             self.waiting.discard(rk)
-            in_line = Span(reason, lined_up if held is None else held, self._clock.now())
+            in_line = Span(reason, lined_up if held is None else held, self._clock.now() if slot.waited else lined_up)
             # After a wait the channel may have been paused, or its breaker may have opened; and the wait for a slot, or for storage, may
             # have taken longer than the last heartbeat covers.
-            waited = slot.waited or lane.opened != opened or not self.permission.covers_now()
-            if not await self.permission.wait_to_start():
-                return None
-            if waited:
+            if slot.waited or lane.opened != opened or not self.permission.covers_now():
+                if not await self.permission.wait_to_start():
+                    return None
                 try:
                     target = await self.tenant.target(target.name)
                 except StorageError as error:

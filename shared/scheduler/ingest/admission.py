@@ -377,7 +377,7 @@ class Ingest:
             await self.callback_channels(tenant, patch)
             change[CALLBACKS_PATCH] = orjson.dumps(callbacks).decode()
         if patch.due is not None:
-            self._check_due("due", patch.due)
+            _check_due("due", patch.due, self._clock.now())
         due = patch.due if patch.due is not None else self._clock.now() + patch.delay if patch.delay is not None else None
         if due is not None and "flex" in now:
             # The event keeps its place in the window when the window moves; an event that was fired has none. Both properties are set,
@@ -483,23 +483,19 @@ class Ingest:
             await self.callback_channels(tenant, event)
         # A server-made id is known only once the shard is chosen, and that depends on the minute. A new name takes the id's place.
         shift = spread(tenant, event.id or origin.source or self._ids.name(), event.flex) if event.flex else 0
-        new = new_event(event, body, self._clock.now(), durability, origin.at, shift)
+        now = self._clock.now()
+        new = new_event(event, body, now, durability, origin.at, shift)
         if settings.expires is not None and "expires" not in event.model_fields_set:
             # Not in the hash of its content: the same event is the same after the tenant's settings have changed.
             new.props["expires"] = settings.expires + (event.flex or 0)
         if event.due is not None:
-            self._check_due("due", event.due)
+            _check_due("due", event.due, now)
         elif origin.at is not None:
             # The time of another clock, which may be somewhat fast.
-            self._check_due("delay", new.due - shift - DAY)
+            _check_due("delay", new.due - shift - DAY, now)
         if (trace := tracing.current(recorded=origin.traced)) is not None:
             new.props["trace"] = trace
         return new
-
-    def _check_due(self, field: str, due: Millis) -> None:
-        """Raise 422 for a due time that no delay reaches."""
-        if due > (latest := self._clock.now() + MAX_DURATION):
-            raise invalid(f"/{field}", f"is more than 3660 days ahead; the latest time is {to_text(latest)}")
 
     async def _deliverable(
         self, tenant: str, settings: Tenant, event: EventIn, body: bytes, durability: Durability, channel: str, field: str = "channel"
@@ -559,7 +555,7 @@ class Ingest:
 
 def unstored(results: Sequence[Stored | StorageError]) -> int:
     """Return how many of the writer's results add no event: it was stored before, or certainly is not stored."""
-    return sum(each.existing is not None if isinstance(each, Stored) else isinstance(each, Rejected | Unavailable) for each in results)
+    return sum([each.existing is not None if isinstance(each, Stored) else isinstance(each, Rejected | Unavailable) for each in results])
 
 
 class _LineProblems:
@@ -608,6 +604,12 @@ def _sized_for(body: bytes, most: int, limit: str = "") -> None:
 def _fits(target: EventTarget, channel: Target) -> None:
     for fault in faults_with(target, channel.spec):
         raise invalid(f"/target{fault.pointer}", fault.detail)
+
+
+def _check_due(field: str, due: Millis, now: Millis) -> None:
+    """Raise 422 for a due time that no delay reaches."""
+    if due > (latest := now + MAX_DURATION):
+        raise invalid(f"/{field}", f"is more than 3660 days ahead; the latest time is {to_text(latest)}")
 
 
 def as_kept(body: bytes, content_type: str | None) -> bytes:

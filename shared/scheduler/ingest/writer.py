@@ -143,7 +143,7 @@ class Writer:
             for event in labelled:
                 event.props |= mark_of(event.props["labels"], searchable)
         todo = sorted(range(len(events)), key=lambda number: events[number].due)
-        firsts = await self._fanouts(call) if any(FANOUT in event.props for event in events) else {}
+        firsts = await self._fanouts(call) if any([FANOUT in event.props for event in events]) else {}
         await turns.spend(len(events))
         others = [number for number in todo if number in firsts]
         todo = [number for number in todo if number not in firsts and results[number] is None]
@@ -188,7 +188,7 @@ class Writer:
 
     async def _store_all(self, call: StoreCall, todo: list[int]) -> None:
         """Store these events, which wait for no others."""
-        if any(call.events[number].id is not None for number in todo):
+        if any([call.events[number].id is not None for number in todo]):
             todo = await self._firsts(call, todo)
         await self._store(call, todo)
 
@@ -265,9 +265,7 @@ class Writer:
     async def _rounds(self, call: StoreCall, todo: list[int]) -> None:
         events, results = call.events, call.results
         took = 0.0
-        for number in range(TRIES):
-            if not todo:
-                break
+        for number in range(TRIES if todo else 0):
             if number > 1 and any(events[each].id is not None for each in todo):
                 # Another process seems to store the same ids: each finds the other's events missing, and seals the other's shard. At random
                 # one of them waits for longer than the other needs.
@@ -277,7 +275,8 @@ class Writer:
                 for each in todo:
                     results[each] = DeadlineExceeded()
                 break
-            todo = await self._round(call, todo)
+            if not (todo := await self._round(call, todo)):
+                break
             took = self._clock.monotonic() - began
 
     async def _round(self, call: StoreCall, todo: list[int]) -> list[int]:
@@ -286,8 +285,11 @@ class Writer:
         now = self._clock.now()
         places, turns = [], LoopTurns(EVENTS)
         for number in todo:
-            mirrored = self._mirror.mirrors(events[number])
-            places.append((number, *self._fillings.place(tenant, events[number], now, mirrored=mirrored)))
+            event = events[number]
+            filling, row = self._fillings.place(tenant, event, now, mirrored=self._mirror.mirrors(event))
+            places.append((number, filling, row))
+            if event.id is None:
+                event.props["id"] = server_id(filling.opened.shard, row)
             await turns.spend()
         named = [place for place in places if events[place[0]].id is not None]
         if named:
@@ -296,11 +298,7 @@ class Writer:
                     naming.create_task(self._name(call, number, filling, row))
                     await turns.spend()
             places = [place for place in places if results[place[0]] is None]
-        for number, filling, row in places:
-            if events[number].id is None:
-                events[number].props["id"] = server_id(filling.opened.shard, row)
-            await turns.spend()
-        if any(has_line(events[number].props) for number, *_ in places):
+        if any([has_line(events[number].props) for number, *_ in places]):
             # Before they are stored: whoever finds a later event of the key finds the ticket of this one.
             try:
                 await self._lines.line_up(tenant, [(events[each].props, Address(into.opened.shard, row)) for each, into, row in places])

@@ -67,7 +67,7 @@ async def test_a_post_among_others_makes_few_calls() -> None:
         statuses = await world.do(together())
     await world.close()
     assert set(statuses) == {201}
-    assert calls.count / POSTS <= 185
+    assert calls.count / POSTS <= 170
 
 
 async def _calls_of_a_herd(events: int) -> float:
@@ -84,5 +84,5 @@ async def _calls_of_a_herd(events: int) -> float:
 
 async def test_an_event_of_a_full_shard_makes_as_few_calls_as_one_of_a_small_shard() -> None:
     small, large = await _calls_of_a_herd(SMALL), await _calls_of_a_herd(LARGE)
-    assert large <= 200
+    assert large <= 185
     assert large <= 1.03 * small

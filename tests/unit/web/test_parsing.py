@@ -230,14 +230,41 @@ def test_a_member_is_cut_out_exactly_as_sent(document: dict[str, Any], indent: i
     assert parsing.member(raw, "no such name \x00") is None
 
 
-_NAMES = st.sampled_from(['"payload"', '"p\\u0061yload"', '"a"', '"say \\"payload\\""'])
-_TEXTS = _NAMES | st.sampled_from(["1e400", " [1.0 , 2] ", '{"payload":2}', "{}"])
+_NAMES = st.sampled_from(['"payload"', '"p\\u0061yload"', '"a"', '"due"', '"d/e"', '"d\\/e"', '"say \\"payload\\""', '"a\\"due"', '""'])
+_TEXTS = _NAMES | st.sampled_from(
+    ["1e400", " [1.0 , 2] ", '{"payload":2}', '{"due":[{}, "due"]}', '"}"', '{"x":1,"x":[",\\n"]}', "{}", "null"]
+)
 
 
-@given(st.lists(st.tuples(_NAMES, _TEXTS), max_size=4), st.sampled_from(["", "\n "]))
+@given(
+    st.lists(st.tuples(_NAMES, _TEXTS), max_size=5, unique_by=lambda pair: json.loads(pair[0])),
+    st.sampled_from(["", "\n ", "\t\r"]),
+)
 def test_a_member_of_a_parsed_document_is_cut_out_alike(pairs: list[tuple[str, str]], space: str) -> None:
-    raw = ("{" + ",".join(f"{space}{name}{space}:{space}{value}" for name, value in pairs) + "}").encode()
+    raw = (space + "{" + ",".join(f"{space}{name}{space}:{space}{value}{space}" for name, value in pairs) + "}" + space).encode()
     assert parsing.known_member(raw, "payload", json.loads(raw)) == parsing.member(raw, "payload")
+
+
+_TOKENS = st.sampled_from(
+    [b'"payload"', b'"name"', b"{", b"}", b"[", b"]", b":", b",", b'"', b"\\", b"\\u0061", b" ", b"NaN", b"1e400", b"1", b"\xff"]
+)
+
+
+def _read(raw: bytes) -> tuple[Any, ...]:
+    try:
+        thing, kept = parsing.parse_with(THING, raw, "payload")
+    except Problem as problem:
+        return problem.status, problem.code, pointers(problem)
+    return thing.name, kept
+
+
+@given(st.lists(_TOKENS, max_size=10).map(b"".join), st.sampled_from([b'{"payload":%b,"name":"a"}', b'{"name":"a","payload":%b}']))
+def test_a_small_document_is_read_or_refused_as_one_that_is_read_in_steps(middle: bytes, around: bytes) -> None:
+    raw = around % middle
+    found = _read(raw)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parsing, "LARGE", -1)
+        assert found == _read(raw)
 
 
 def test_a_member_keeps_its_spelling() -> None:
