@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from shared.core.clock import Millis, to_text
 from shared.scheduler.keys import HOME, index_key, index_partition, minute_text, shard_key
-from shared.scheduler.protocol.index_counts import counts_props
+from shared.scheduler.protocol.ingest import counts_props
 from shared.scheduler.shard.gate import Counts, Tally
 from shared.scheduler.timings import NOTE_AFTER
 from shared.storage.names import SHARDS

@@ -36,7 +36,7 @@ from devhost.worker.model import AppIndexError, FunctionInfo
 from devhost.worker.pool import WorkerPool
 from devhost.worker.process import WorkerOptions
 from shared.core.answered_hosts import AnsweredHosts
-from shared.ops.export.host_levels import lowest_level
+from shared.ops.export.host_log import lowest_level
 
 if TYPE_CHECKING:
     from devhost.host.groups import HostGroups

@@ -24,8 +24,7 @@ from shared.scheduler.ingest.admission import Admitted
 from shared.storage import spread_storage
 from shared.storage.names import SHARDS
 from shared.whatif.twin.cpu import Charges, SharedCores, VirtualProcessor
-from shared.whatif.twin.loop import START, LoopClock, VirtualLoop
-from shared.whatif.twin.running import run_to_end
+from shared.whatif.twin.loop import START, LoopClock, VirtualLoop, run_to_end
 from shared.whatif.twin.storage import AccountConnection, LimitedAccount, LimitedQueues, LimitedTables, StorageLimits
 from shared.whatif.twin.trigger import HostTrigger, ticking
 

@@ -9,7 +9,7 @@ import time
 import uuid
 from typing import Any, Final, Literal
 
-from shared.checkpoints.node.health import Health
+from shared.checkpoints.node.messages import Health
 from shared.checkpoints.node.participant import CheckpointParticipant
 
 from ..tools.stage import KEY, TENANT, child

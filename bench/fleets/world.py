@@ -39,8 +39,7 @@ from shared.tenants.model import Limits as TenantLimits
 from shared.tenants.model import Tenant
 from shared.whatif.fleet.agents import IMPACT, AgentPlace, AzureEvent, Scope, VirtualAgent
 from shared.whatif.twin.cpu import Charges, VirtualProcessor
-from shared.whatif.twin.loop import VirtualLoop
-from shared.whatif.twin.running import run_to_end
+from shared.whatif.twin.loop import VirtualLoop, run_to_end
 from shared.whatif.twin.storage import AccountConnection, LimitedAccount, LimitedQueues, LimitedTables, StorageLimits
 from tests.simulation.leases.measured.fleet import AZURE
 from tests.simulation.leases.node import Disk, Node

@@ -18,14 +18,22 @@ import orjson
 from shared.engine import effects
 from shared.engine.effects import Steps
 from shared.scheduler import timings
-from shared.scheduler.looks import LEAST_SPREAD, MOST_EVENTS, MOST_NEAR, SPREAD
 from shared.scheduler.protocol.dispatch import MOST_TOGETHER
-from shared.scheduler.recovery import EMPTY_LOOKS, recovers_from
 from shared.scheduler.rules import MessageState, dispatch_decision, may_recover, opens_at, visible_at
+from shared.scheduler.sweeps.looks import LEAST_SPREAD, MOST_EVENTS, MOST_NEAR, SPREAD
+from shared.scheduler.sweeps.recovery import EMPTY_LOOKS, recovers_from
 from shared.scheduler.wakes.protocol import LookTimes, ask_wake, end_look, parse_wake, read_plan
 from shared.scheduler.wakes.rules import GAP, GAP_CLOSE, GAP_NONE, LOOK_FAR, LOOKED_OLD, Plan, is_covered
-from shared.scheduler.wakes.service import PLAN_READ_EVERY, Horizons, held_before, parse_setting
-from shared.scheduler.wakes.ticks import ASKED_EVERY, SWEEP_ROW, TICK_READ_EVERY, ask_sweep
+from shared.scheduler.wakes.service import (
+    ASKED_EVERY,
+    PLAN_READ_EVERY,
+    SWEEP_ROW,
+    TICK_READ_EVERY,
+    Horizons,
+    ask_sweep,
+    held_before,
+    parse_setting,
+)
 from shared.storage.names import PK_TICKS, QUEUE_SHARDS, SWEEPS
 from shared.storage.ports import ANY, Applied, Insert, Merge, Replace, Row, Upsert, WriteRefused
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from shared.engine.effects import Steps
 from shared.scheduler import timings
-from shared.scheduler.firing.bursts import Bursts
+from shared.scheduler.firing.invocations import Bursts
 from shared.scheduler.protocol.dispatch import ShardMessage, parse_message
 from shared.scheduler.wakes.protocol import parse_wake
 from shared.scheduler.wakes.service import Horizons

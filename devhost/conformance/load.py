@@ -24,8 +24,8 @@ from shared.core.errors import Problem, StorageError
 from shared.delivery.channels.fake import FakeReceiver
 from shared.delivery.channels.model import HttpChannel
 from shared.scheduler.changes.verbs import ChangeRequest
-from shared.scheduler.event_clock import EventClock
 from shared.scheduler.ingest.admission import Admitted
+from shared.scheduler.shard.event_clock import EventClock
 from shared.storage import Storage
 from shared.storage.server_time import ServerTimeEstimator
 from shared.tenants.model import Tenant

@@ -14,8 +14,7 @@ from typing import Final
 
 from devhost.conformance.access import RunTables, StorageAccess, Traffic
 from devhost.conformance.report import Noted, Report
-from shared.core.clock import SystemClock
-from shared.core.clock_offset import ServerTime, aged, combine, sample
+from shared.core.clock import ServerTime, SystemClock, aged, combine, sample
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.storage import limits
 from shared.storage.azure import wire

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from shared.ops.export.host_levels import log_levels
+from shared.ops.export.host_log import log_levels
 
 DEVELOPMENT_STORAGE = "UseDevelopmentStorage=true"
 

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from shared.checkpoints.rows import MAX_REPLICAS
 from shared.core.durations import MAX_DURATION
+from shared.core.event_loop import MOST_STEP
 from shared.core.http1.answer import MAX_ANSWER_BYTES
-from shared.core.loop_turns import MOST_STEP
 from shared.core.settings import MAX_ACCOUNTS, Settings
 from shared.delivery.channels.answer_heads import KEPT_BODY, KEPT_FIELDS
 from shared.delivery.channels.event_target import MAX_PARAMETER, MAX_PARAMETERS, MAX_PATH, MAX_TOTAL
@@ -18,7 +18,7 @@ from shared.delivery.channels.model import MAX_BUS_PAYLOAD, MAX_PAYLOAD, MAX_SIL
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
 from shared.delivery.entra.grants import MOST_AUDIENCES
-from shared.delivery.fleet_owners.rules import MOST_STALE, OWNER_WAIT
+from shared.delivery.fleet_owners import MOST_STALE, OWNER_WAIT
 from shared.leases.model import MAX_CLAIMS
 from shared.leases.rows import MAX_PARTITIONS
 from shared.leases.rules import MAX_HELD
@@ -31,9 +31,9 @@ from shared.scheduler.ingest.admission import STORE_FOR
 from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
 from shared.scheduler.ingest.shard_filler import FILED_TOGETHER
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_CHANNELS, MOST_FANOUT_ID, MOST_LABEL_FILTERS, EventIn
-from shared.scheduler.outcomes.callback_events import MOST_LABELS
-from shared.scheduler.outcomes.notice_rows import MOST_SUBJECTS, PERIOD
-from shared.scheduler.recurring.local_times import MOST_DAYS, MOST_YEARS
+from shared.scheduler.outcomes.callbacks import MOST_LABELS
+from shared.scheduler.outcomes.notices import MOST_SUBJECTS, PERIOD
+from shared.scheduler.recurring.cron import MOST_DAYS, MOST_YEARS
 from shared.tenants.model import (
     MOST_AGENTS,
     MOST_FLEETS,

@@ -11,7 +11,7 @@ from shared.maintenance.service.figures import MaintenanceFigures
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
 from shared.scheduler.queries.totals import Total
 from shared.scheduler.shard.ledger import DeliveryFigures
-from shared.scheduler.wakes.ticks import SweepTimes
+from shared.scheduler.wakes.service import SweepTimes
 
 from .generated_blocks import REFERENCE, update
 

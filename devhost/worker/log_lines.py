@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from devhost.logs import FORM
-from shared.ops.export.host_levels import CONSOLE, lowest_level
+from shared.ops.export.host_log import CONSOLE, lowest_level
 
 invocation: ContextVar[int | None] = ContextVar("devhost invocation", default=None)
 """Number of the invocation for which a task works; tasks that it begins inherit it, as on the Functions host."""

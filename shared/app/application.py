@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ..core.clock import Clock, Millis, SystemClock
 from ..core.errors import StorageError
+from ..core.event_loop import StallWatch
 from ..core.ids import Ids, SystemIds
-from ..core.loop_stalls import StallWatch
 from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
 from ..delivery.channels import Sender, close_senders, open_senders
@@ -32,7 +32,7 @@ from .timers import Jobs, Timers
 if TYPE_CHECKING:
     from ..delivery.channels.model import ChannelSpec
     from ..leases.service.owner_lookup import OwnerLookup
-    from ..scheduler.ingest.limit_notices import LimitNotices
+    from ..scheduler.ingest.event_limits import LimitNotices
     from ..scheduler.mirror.pair import MirrorPair
     from ..scheduler.protocol.mirroring import Side
 
@@ -103,7 +103,7 @@ class Application(Services):
             self.scheduler.serving = second.scheduler.serving = self._serving_scheduler
 
     async def _find_absent(self, spec: ChannelSpec) -> Sequence[tuple[str, str]]:
-        from ..delivery.channels.asking import find_absent
+        from ..delivery.channels.validation import find_absent
 
         return await find_absent(self.senders, spec)
 

@@ -78,7 +78,7 @@ def _tenants(routes: Table) -> None:
 
 
 def _audit(routes: Table) -> None:
-    from ..tenants.audit_routes import audit
+    from ..tenants.routes import audit
 
     routes.add(audit, lambda app: app.audit)
 
@@ -141,7 +141,7 @@ def _controls(routes: Table) -> None:
 
 
 def _resizes(routes: Table) -> None:
-    from ..leases.service.resize.routes import resizes
+    from ..leases.service.resize import resizes
 
     routes.add(resizes, lambda app: app.resizes)
 

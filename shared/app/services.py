@@ -26,7 +26,7 @@ from .timers import PERIODS, SOON_FUNCTION
 if TYPE_CHECKING:
     from ..checkpoints.service.service import CheckpointService
     from ..checkpoints.turns import PendingImpact
-    from ..engine.row_pace import RowPace
+    from ..engine.sweeps import RowPace
     from ..fleets.directory import FleetDirectory
     from ..fleets.nodes import NodeViews
     from ..fleets.overview import Overview
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..leases.service.http_servers import HttpServers
     from ..leases.service.maintenance_drain import MaintenanceDrain
     from ..leases.service.planning import Planning
-    from ..leases.service.resize.service import ResizeService
+    from ..leases.service.resize import ResizeService
     from ..leases.service.views import LeaseViews
     from ..locks.service import LockService
     from ..maintenance.service.arm import ArmClient
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ..ops.metrics.service import Metrics
     from ..ops.stored_forms import StoredFormsService
     from ..ops.tenant_overview import TenantOverview
-    from ..scheduler.ingest.internal_events import InternalEvents
+    from ..scheduler.ingest.queue_consumer import InternalEvents
     from ..scheduler.mirror.failover import Failover
     from ..scheduler.mirror.pair import MirrorPair
     from ..scheduler.protocol.mirroring import Side
@@ -144,7 +144,7 @@ class Services:
     @cached_property
     def internal_events(self) -> InternalEvents:
         """Stores alarms as events of their tenant."""
-        from ..scheduler.ingest.internal_events import InternalEvents
+        from ..scheduler.ingest.queue_consumer import InternalEvents
 
         return InternalEvents(self.scheduler.ingest)
 
@@ -157,7 +157,7 @@ class Services:
 
     @cached_property
     def _pace(self) -> RowPace:
-        from ..engine.row_pace import RowPace
+        from ..engine.sweeps import RowPace
 
         return RowPace(self.clock)
 
@@ -242,7 +242,7 @@ class Services:
     @cached_property
     def resizes(self) -> ResizeService:
         """Changes of fleets' numbers of partitions."""
-        from ..leases.service.resize.service import ResizeService
+        from ..leases.service.resize import ResizeService
 
         return ResizeService(self.runner, self._planning, self.clock, self.fleets.room, self.watch.takeover.nudge)
 

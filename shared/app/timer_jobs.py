@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ..core.clock import Millis
-from ..engine.queries import load_rows
+from ..engine.effects import load_rows
 from ..ops.export.service import MetricsPublisher
 from ..scheduler.service import Scheduler
 from ..scheduler.timings import RETENTION_GOES_ON_FOR

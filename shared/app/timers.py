@@ -19,8 +19,7 @@ from ..core.errors import StorageError, TocsinError
 from ..engine.stored_forms import TICK_FORMS, StoredForms
 from ..scheduler.timings import SILENCE
 from ..scheduler.wakes.rules import LOOKED_OLD
-from ..scheduler.wakes.service import Wakes
-from ..scheduler.wakes.ticks import ASKED_EVERY, SILENT_FROM, SWEEP_ROW
+from ..scheduler.wakes.service import ASKED_EVERY, SILENT_FROM, SWEEP_ROW, Wakes
 from ..storage import Storage
 from ..storage.names import BULK_JOBS, PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from ..storage.ports import Merge, Props, Row, RowQuery, Upsert

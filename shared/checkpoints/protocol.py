@@ -36,8 +36,8 @@ from .rows import (
     replica_key,
 )
 from .rules import AcceptedReport, FleetTurns, LatePublication, Publication, Published, ReplicaReport, ReportRefusal, Revoked
+from .settings import read_turn_settings
 from .timings import KEEP_SILENT, KEEP_TURNS
-from .turn_settings import read_turn_settings
 from .turns import NO_PENDING, PendingImpact, TurnSettings, TurnStep, is_free
 
 GONE: Final = ":gone"

@@ -7,7 +7,7 @@ from typing import Any
 from ..web.auth import bound_to
 from ..web.fields.params import Paging
 from ..web.fields.types import Name, NodeName
-from ..web.paging.pages import after, page
+from ..web.paging import after, page
 from ..web.problem import not_found
 from ..web.routes import Answer, Call, RouteGroup
 from .model import ForgetIn, LatestOut, PublishAnswer, PublishIn, RevokeAnswer, RevokeIn, TurnList, TurnReportAnswer, TurnReportIn

@@ -1,13 +1,18 @@
-"""The `checkpoints` part of a fleet's definition, as the API takes it."""
+"""The `checkpoints` part of a fleet's definition, as the API takes it.
+
+Reads the turn settings of a fleet's definition for the rules.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from ..web.fields.durations import Duration
-from ..web.fields.types import Maybe, Strict
+from ..leases.rows import Fleet
+from ..web.fields.types import Duration, Maybe, Strict
+from .turns import TurnSettings
 
 DAY = 86_400_000
 
@@ -41,3 +46,14 @@ class FleetCheckpoints(Strict):
     interval: Maybe[Annotated[Duration, Field(ge=0, le=7 * DAY)]] = Field(
         default=None, description="Least time from one turn's grant to the next. Without it, turns follow one another."
     )
+
+
+def read_turn_settings(fleet: Fleet) -> TurnSettings:
+    """Return the turn settings of a stored fleet."""
+    return to_turn_settings(FleetCheckpoints.model_validate(json.loads(fleet.rest).get("checkpoints", {})))
+
+
+def to_turn_settings(settings: FleetCheckpoints) -> TurnSettings:
+    """Return the settings as the rules use them."""
+    span = settings.timeout
+    return TurnSettings(span.initial, span.min, span.max, settings.drift, settings.silence, settings.max_lag, settings.interval or 0)

@@ -11,9 +11,8 @@ from ..core import backoff
 from ..core.clock import Clock
 from ..core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from ..storage.ports import Applied, Queues, Row, RowQuery, Tables
-from .effects import LOST, Effect, Get, Load, LoadFirst, Receiving, Send, Sending, Steps, Write, Written
-from .moments import ReceivedAt, SentAt
-from .queries import first_rows, load_rows
+from .effects import LOST, Effect, Get, Load, LoadFirst, Receiving, Send, Sending, Steps, Write, Written, first_rows, load_rows
+from .validity import ReceivedAt, SentAt
 
 log = logging.getLogger(__name__)
 

@@ -7,18 +7,20 @@ effects out: `AsyncRunner` on an event loop, `ThreadRunner` on a thread; the mod
 outcome is unknown: the write may have been applied, or may be applied later. `Unavailable` and `Rejected` (certainly not applied;
 `OutcomeUnknown` once an answer was lost) are thrown into the generator, which lets them pass: every protocol is safe to abandon between
 any two effects.
+
+Reads of a partition that may take several pages. Each raises `StorageError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator
 from typing import Any, Final, NamedTuple
 
 from ..core.clock import Millis
-from ..storage.ports import Applied, Op, Row, WriteRefused
+from ..storage.ports import MAX_PAGE, Applied, Op, Page, Row, RowQuery, Tables, WriteRefused
 from ..storage.ports import Get as Get
 from ..storage.ports import Write as Write
-from .moments import ReceivedAt, SentAt
+from .validity import ReceivedAt, SentAt
 
 MAX_LOST = 8
 """Lost answers in a row after which a protocol gives up; its caller reports, a sweep repairs."""
@@ -132,3 +134,45 @@ def receiving() -> Steps[ReceivedAt]:
 def wait(until: float) -> Work[None]:
     """Wait until the steady clock shows `until` (seconds, finite), or until something has come in."""
     yield Wait(until)
+
+
+async def each_page(tables: Tables, query: RowQuery) -> AsyncIterator[Page]:
+    """Yield all pages of a query; each is asked for when the one before it has been used.
+
+    Read all pages: use `first_rows`, or `Tables.query` itself, to stop early.
+    """
+    while True:
+        page = await tables.query(query)
+        yield page
+        if page.next is None:
+            return
+        query = query._replace(cursor=page.next)
+
+
+async def each_row(tables: Tables, query: RowQuery) -> AsyncIterator[Row]:
+    """Yield all rows of a query, page after page."""
+    async for page in each_page(tables, query):
+        for row in page.rows:
+            yield row
+
+
+async def load_rows(tables: Tables, query: RowQuery) -> list[Row]:
+    """Return all rows of a query."""
+    return [row async for page in each_page(tables, query) for row in page.rows]
+
+
+async def first_rows(tables: Tables, query: RowQuery, most: int) -> tuple[list[Row], bool]:
+    """Return the first rows, at most `most`, and True if there may be more. A page may be short, even empty, without being the last."""
+    found: list[Row] = []
+    while True:
+        page = await tables.query(query._replace(limit=min(MAX_PAGE, most - len(found))))
+        found += page.rows
+        if page.next is None or len(found) >= most:
+            return found, page.next is not None
+        query = query._replace(cursor=page.next)
+
+
+async def has_rows(tables: Tables, query: RowQuery) -> bool:
+    """Return True if the query has a row."""
+    found, _ = await first_rows(tables, query, 1)
+    return bool(found)

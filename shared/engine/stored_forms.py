@@ -23,7 +23,7 @@ from ..core.clock import Clock, Millis
 from ..core.errors import Problem, StorageError, Unavailable, text_of
 from ..storage.names import PK_TICKS, SWEEPS
 from ..storage.ports import Applied, Insert, Props, Replace, Row, RowQuery, TableRequest, Tables, WrappedTables, Write
-from .queries import load_rows
+from .effects import load_rows
 from .row_codec import RowCodec
 
 log = logging.getLogger(__name__)

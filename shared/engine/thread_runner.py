@@ -11,7 +11,7 @@ from ..core.errors import OutcomeUnknown
 from ..storage.blocking import BlockingTables
 from ..storage.ports import Row, RowQuery
 from .effects import LOST, Effect, Get, Load, Receiving, Sending, Wait, Work, Write
-from .moments import ReceivedAt, SentAt
+from .validity import ReceivedAt, SentAt
 
 
 class ThreadRunner:

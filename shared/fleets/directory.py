@@ -20,13 +20,13 @@ from ..core.errors import Problem
 from ..core.readable import count_of
 from ..engine.async_runner import AsyncRunner
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
-from ..engine.queries import load_rows
+from ..engine.effects import load_rows
 from ..leases.generations import resize_progress
-from ..leases.protocol import closing, repair, takeover
-from ..leases.protocol.closing import FleetClosed, ServersLive
+from ..leases.protocol import repair, resizing, takeover
 from ..leases.protocol.repair import OwnersUnknown
+from ..leases.protocol.resizing import FleetClosed, ServersLive
 from ..leases.rows import FLEET, INDEX, PARTITIONS, SERVERS, Fleet, fleet_key, parse_fleet, parse_partition, parse_server
-from ..leases.service.resize.model import resizing_out
+from ..leases.service.resize import resizing_out
 from ..leases.unreadable_rows import parse_rows, unreadable_servers
 from ..storage.names import FLEETS
 from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Row, RowQuery, Upsert
@@ -166,7 +166,7 @@ class FleetDirectory:
             else:
                 fleet = parse_fleet(row.props)
                 check_if_match(headers or {}, _tagged(fleet_out(name, fleet))[1])
-                closed = await self._runner.run(closing.close(key, fleet, row.etag))
+                closed = await self._runner.run(resizing.close(key, fleet, row.etag))
                 if isinstance(closed, ServersLive):
                     raise _servers_live(closed.servers, "the fleet")
                 if not isinstance(closed, FleetClosed):
@@ -187,7 +187,7 @@ class FleetDirectory:
     async def refuse_living(self, tenant: str) -> None:
         """Raise 409 `servers-live` while servers of the tenant's fleets live."""
         for entry in await self._entries(tenant):
-            if found := await self._runner.run(closing.live_servers(entry.key)):
+            if found := await self._runner.run(resizing.live_servers(entry.key)):
                 raise _servers_live(found, f"fleet {entry.name}")
 
     async def end_all(self, tenant: str) -> None:
@@ -281,7 +281,7 @@ class FleetDirectory:
         now, tag = _tagged(fleet_out(name, old))
         check_if_match(headers, tag)
         new = _changed(old, spec)
-        if new.profile != old.profile and (found := await self._runner.run(closing.live_servers(key))):
+        if new.profile != old.profile and (found := await self._runner.run(resizing.live_servers(key))):
             raise _servers_live(found, "the profile")
         return (now, tag, False) if new == old else (fleet_out(name, new), "", False)
 
@@ -291,7 +291,7 @@ class FleetDirectory:
         new = _changed(old, spec)
         await self._refill(key, old)
         if new.profile != old.profile:
-            closed = await self._runner.run(closing.close(key, old, etag))
+            closed = await self._runner.run(resizing.close(key, old, etag))
             if isinstance(closed, ServersLive):
                 raise _servers_live(closed.servers, "the profile")
             if not isinstance(closed, FleetClosed):

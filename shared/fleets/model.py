@@ -12,11 +12,10 @@ from ..leases.fleet_alarms import NotificationKind
 from ..leases.model import IntentOut
 from ..leases.profiles import PROFILES, Profile, unsafe_reason
 from ..leases.rows import MAX_PARTITIONS, ServerState
-from ..leases.service.resize.model import ResizingOut
+from ..leases.service.resize import ResizingOut
 from ..maintenance.model import NodeMaintenance
 from ..maintenance.settings import FleetMaintenance
-from ..web.fields.durations import Duration
-from ..web.fields.types import Maybe, Name, Stamp, Strict
+from ..web.fields.types import Duration, Maybe, Name, Stamp, Strict
 
 DEFAULT_DRAIN = 10_000
 """Milliseconds for a hand-off if the fleet does not set it. Two thirds of the validity, if that is less."""

@@ -8,7 +8,7 @@ from typing import Any
 from ..checkpoints.protocol import look as look_at_turns
 from ..checkpoints.service.service import PendingReader
 from ..checkpoints.service.views import replicas_out
-from ..checkpoints.turn_settings import read_turn_settings
+from ..checkpoints.settings import read_turn_settings
 from ..core.clock import Clock
 from ..engine.async_runner import AsyncRunner
 from ..leases.loads import split_loads

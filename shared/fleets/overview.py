@@ -15,7 +15,7 @@ from pydantic import Field
 
 from ..core.clock import Millis
 from ..core.readable import count_of
-from ..engine.queries import load_rows
+from ..engine.effects import load_rows
 from ..leases.fleet_alarms import Reason, Urgency
 from ..leases.rows import INDEX as FLEET_INDEX
 from ..maintenance.rows import INDEX as MAINTENANCE_INDEX
@@ -26,8 +26,7 @@ from ..storage.names import FLEETS, MAINTENANCE, SWEEPS
 from ..storage.ports import Row, RowQuery, Tables
 from ..web.fields.params import Flag, Paging
 from ..web.fields.types import Maybe, Stamp, Strict
-from ..web.paging.cursor import encode_cursor
-from ..web.paging.pages import after
+from ..web.paging import after, encode_cursor
 from ..web.routes import Answer, Call, RouteGroup
 from .watch.alarms import ALARMS as LEASE_ALARMS
 from .watch.rules import WatchState

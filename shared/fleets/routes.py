@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..web.fields.params import DryRun, Paging
 from ..web.fields.types import Name, NodeName
-from ..web.paging.pages import after, page
+from ..web.paging import after, page
 from ..web.routes import Answer, Call, RouteGroup
 from .directory import FleetDirectory
 from .model import FleetIn, FleetList, FleetOut, NodeList, NodeOut

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..engine.fleet_cursor import CURSORS, FleetCursor
 from ..engine.row_kinds import StoredKind
+from ..engine.sweeps import CURSORS, FleetCursor
 from ..leases.rows import INDEX
 from ..storage.names import FLEETS, SWEEPS
 from .index import GONE, EndedFleet, FleetEntry

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from ..core.errors import Problem
-from ..scheduler.ingest.internal_events import EventPublisher
+from ..scheduler.ingest.queue_consumer import EventPublisher
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.types import Maybe, NodeName, Stamp, Strict
 from .loads import MOST
-from .owners.endpoint import EXAMPLE, endpoint_fault
+from .owners import EXAMPLE, endpoint_fault
 from .rows import MAX_PARTITIONS, ServerState
 from .rules import MAX_HELD, Refusal
 

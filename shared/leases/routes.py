@@ -10,7 +10,7 @@ from ..web.auth import bound_to
 from ..web.etag import matches_none
 from ..web.fields.params import Paging
 from ..web.fields.types import Name, NodeName
-from ..web.paging.pages import after, page
+from ..web.paging import after, page
 from ..web.problem import not_found
 from ..web.routes import Answer, Call, RouteGroup
 from .model import BeatAnswer, BeatIn, ClaimAnswer, ClaimIn, LeaseList, LeaseOut, ReleaseIn, RoutesOut, ServerLeaseList

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from ..core.clock import Millis
-from ..engine.moments import ReceivedAt, SentAt
-from ..engine.validity import outlasting
+from ..engine.validity import ReceivedAt, SentAt, outlasting
 from .profiles import Profile
 from .rows import ActiveIntents, Expected, Fleet, Partition, Server
 

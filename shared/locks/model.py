@@ -6,10 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from ..web.fields.durations import Duration
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.params import Query, Whole
-from ..web.fields.types import Maybe, Note, Stamp, Strict
+from ..web.fields.types import Duration, Maybe, Note, Stamp, Strict
 from .timings import DEFAULT_TTL, LEAST_TTL, LEAST_WAIT, MOST_TTL, MOST_WAIT
 
 LockName = Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..web.fields.params import Paging
-from ..web.paging.pages import after, page
+from ..web.paging import after, page
 from ..web.routes import Answer, Call, RouteGroup
 from .model import (
     LockHeldOut,

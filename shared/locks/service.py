@@ -1,4 +1,12 @@
-"""Serves the callers and the operators of locks. Nothing runs without a call: no timer, no sweep."""
+"""Serves the callers and the operators of locks. Nothing runs without a call: no timer, no sweep.
+
+Bounds the number of a tenant's locks, and removes old ones when there are too many.
+
+Lists a tenant's locks by name, over the partitions that hold them.
+
+Each partition is read in small parts, and a page ends early when it shows many waiters: a row may have 30 kB of them, and one request must
+not fill the memory of a process that serves other tenants too.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +15,11 @@ import base64
 import binascii
 import contextlib
 import logging
+import math
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -18,19 +28,144 @@ import orjson
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem, Rejected
 from ..engine.async_runner import AsyncRunner
-from ..storage.ports import Tables
-from ..tenants.model import Limits
+from ..engine.effects import each_page, load_rows
+from ..storage.ports import Row, RowQuery, Tables
+from ..tenants.model import MOST_LOCKS, Limits
 from ..web.etag import check_if_match, etag_of
-from ..web.problem import conflict, invalid, not_found
+from ..web.problem import conflict, invalid, not_found, too_many
 from . import protocol
-from .limit import LockLimit
-from .listing import list_locks, lock_out
-from .model import LockHeldOut, LockIn, LockOut, LockReleaseQuery, LockWaitingOut
-from .rows import PARTITIONS, TABLE, mark_of, parse_lock, partition_at, partition_of
-from .rules import Held, LockRequest, Waiting
-from .timings import LEAST_TTL, MOST_TTL, MOST_WAITERS
+from .model import LockHeldOut, LockIn, LockOut, LockReleaseQuery, LockWaiterOut, LockWaitingOut
+from .rows import PARTITIONS, TABLE, WITHOUT_WAITERS, LockRow, mark_of, parse_lock, partition_at, partition_of
+from .rules import Held, LockRequest, Waiting, free_at, is_over, live_waiters
+from .timings import COUNT_FRESH_FOR, KEPT, LEAST_TTL, LIMIT_RETRY, MOST_COUNTED, MOST_TTL, MOST_WAITERS, REMOVED_AT_ONCE
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _LockCount:
+    """A tenant's locks. at: monotonic seconds of the count. count: with those admitted since. nothing_old_until: monotonic seconds before
+    which no row is old enough to be removed. one_at_a_time: held while locks are counted, so that simultaneous requests share a count."""
+
+    at: float = -math.inf
+    count: int = 0
+    nothing_old_until: float = -math.inf
+    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class LockLimit:
+    """Admits new locks up to the tenant's limit. Several processes together may admit a few more: each counts once in 30 s."""
+
+    def __init__(self, tables: Tables, runner: AsyncRunner, clock: Clock, limits: Callable[[str], Awaitable[Limits]]) -> None:
+        """limits: returns a tenant's limits."""
+        self._tables, self._runner, self._clock, self._limits = tables, runner, clock, limits
+        self._counts: dict[str, _LockCount] = {}
+
+    async def admit(self, tenant: str) -> None:
+        """Count one more lock, or raise 429 if the tenant may not have it. Old locks that nobody holds are removed first."""
+        own = (await self._limits(tenant)).locks
+        most = MOST_LOCKS if own is None else own
+        if tenant not in self._counts and len(self._counts) >= MOST_COUNTED:
+            del self._counts[next(iter(self._counts))]
+        known = self._counts.setdefault(tenant, _LockCount())
+        async with known.one_at_a_time:
+            if self._clock.monotonic() - known.at >= COUNT_FRESH_FOR:
+                known.count = sum(await asyncio.gather(*(self._count(tenant, number) for number in range(len(PARTITIONS)))))
+                known.at = self._clock.monotonic()
+            if known.count >= most > 0 and self._clock.monotonic() >= known.nothing_old_until:
+                removed = await self._remove_old(tenant)
+                known.count -= removed
+                if not removed:
+                    # All rows were read. A tenant that keeps asking for too many locks must not cause that for each request.
+                    known.nothing_old_until = self._clock.monotonic() + COUNT_FRESH_FOR
+            if known.count >= most:
+                raise too_many(LIMIT_RETRY, f"the tenant may have {most:,} locks; those that are unused for a day are removed", "locks")
+            known.count += 1
+
+    def forget(self, tenant: str) -> None:
+        """Forget the count of a tenant that ends."""
+        self._counts.pop(tenant, None)
+
+    async def _count(self, tenant: str, number: int) -> int:
+        found = each_page(self._tables, RowQuery(TABLE, partition_at(tenant, number), end="~", select=("token",)))
+        return sum([len(page.rows) async for page in found])
+
+    async def _remove_old(self, tenant: str) -> int:
+        removed = sum(await asyncio.gather(*(self._remove_in(partition_at(tenant, number)) for number in range(len(PARTITIONS)))))
+        if removed:
+            log.info("%d unused locks of %s are removed", removed, tenant, extra={"action": "locks_removed", "tenant": tenant})
+        return removed
+
+    async def _remove_in(self, pk: str) -> int:
+        # Without the waiters, of which a row may have 30 kB: nobody has waited for a day.
+        rows = await load_rows(self._tables, RowQuery(TABLE, pk, "", "~", select=WITHOUT_WAITERS))
+        old = [row for row in rows if row.read_at - row.timestamp >= KEPT]
+        return await self._runner.run(protocol.remove(pk, old[:REMOVED_AT_ONCE]))
+
+
+AT_ONCE: Final = 32
+"""Most rows of a partition that are read together: 512 of all partitions."""
+MOST_SHOWN: Final = 2_000
+"""Waiters after which a page ends."""
+
+
+@dataclass(slots=True)
+class _PartitionReader:
+    """Reads the rows of a partition in order. rows: read, and not taken yet."""
+
+    tables: Tables
+    pk: str
+    first: str
+    rows: deque[Row] = field(default_factory=deque)
+    cursor: str | None = None
+    ended: bool = False
+
+    async def fill(self, limit: int) -> None:
+        """Read on until there is a row, or none is left."""
+        while not self.rows and not self.ended:
+            page = await self.tables.query(RowQuery(TABLE, self.pk, first=self.first, limit=limit, cursor=self.cursor))
+            self.rows.extend(page.rows)
+            self.cursor, self.ended = page.next, page.next is None
+
+
+async def list_locks(tables: Tables, tenant: str, limit: int, after: str = "") -> tuple[list[LockOut], str | None]:
+    """Return locks by name after `after`, at most `limit`, and the last name if there are more. Raises `StorageError`."""
+    # `!` sorts before every character of a name.
+    first = f"{after}!" if after else ""
+    readers = [_PartitionReader(tables, partition_at(tenant, number), first) for number in range(len(PARTITIONS))]
+    found: list[LockOut] = []
+    shown = 0
+    while True:
+        await asyncio.gather(*(each.fill(min(limit, AT_ONCE)) for each in readers if not each.rows and not each.ended))
+        rest = [each for each in readers if each.rows]
+        if not rest:
+            return found, None
+        if len(found) >= limit or shown >= MOST_SHOWN:
+            return found, found[-1].name
+        row = min(rest, key=lambda each: each.rows[0].rk).rows.popleft()
+        found.append(lock_out(row.rk, parse_lock(row), row.read_at))
+        shown += len(found[-1].waiters)
+
+
+def lock_out(name: str, lock: LockRow, now: Millis) -> LockOut:
+    """Return a lock as the API shows it. now: the storage service's time."""
+    waiters = [LockWaiterOut(holder=each.holder, since=each.since) for each in live_waiters(lock, now)]
+    if is_over(lock, now):
+        return LockOut(name=name, state="free", token=lock.token, waiters=waiters)
+    revoked = lock.state == "revoked"
+    return LockOut(
+        name=name,
+        state=lock.state,
+        token=lock.token,
+        holder=lock.holder,
+        granted=lock.granted,
+        renewed=lock.renewed,
+        free_at=free_at(lock),
+        waiters=waiters,
+        note=lock.note if revoked else None,
+        author=lock.author if revoked else None,
+    )
+
 
 _WHY: Final = {
     "lock-held": "another caller holds the lock, or waits for it; ask again later, or send wait to join the queue",

@@ -6,9 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from ..web.fields.durations import Duration, Time
 from ..web.fields.error_texts import TEXT, Shaped
-from ..web.fields.types import Maybe, NodeName, Note, Stamp, Strict
+from ..web.fields.types import Duration, Maybe, NodeName, Note, Stamp, Strict, Time
 from .decisions.approvals import ApprovalOutcome
 from .decisions.caller_probes import MAX_PROBED, ProbeVerdict
 from .latency import BUCKETS, ProbePhase

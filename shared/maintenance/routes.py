@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from ..web.auth import bound_to
 from ..web.fields.params import Paging
 from ..web.fields.types import Name, NodeName
-from ..web.paging.pages import after, page
+from ..web.paging import after, page
 from ..web.problem import invalid
 from ..web.routes import Answer, Call, RouteGroup
 from .model import (

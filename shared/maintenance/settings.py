@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from ..checkpoints.settings import DAY, Span
-from ..web.fields.durations import Duration
 from ..web.fields.error_texts import Shaped
-from ..web.fields.types import Maybe, Strict
+from ..web.fields.types import Duration, Maybe, Strict
 from .rule_settings import GuardMode, Strangers
 
 EventType = Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]

@@ -18,10 +18,10 @@ from ..core.clock import Clock, Millis
 from ..core.errors import Unavailable
 from ..delivery import circuit_breaker
 from ..delivery.flow.rules import HoldReason, block
-from ..engine.queries import load_rows
+from ..engine.effects import load_rows
 from ..fleets.overview import count_needy
 from ..scheduler.keys import END_EVENTS, FIRST_EVENT, NEWS, minute_text, shard_tenant
-from ..scheduler.protocol.redriving import REDRIVEN, parse_redriven, redriven_by_channel
+from ..scheduler.protocol.moving import REDRIVEN, parse_redriven, redriven_by_channel
 from ..scheduler.shard import ledger
 from ..storage.names import EVENTS, LEDGER, TENANTS
 from ..storage.ports import Row, RowQuery, Tables, Where
@@ -29,8 +29,7 @@ from ..tenants.cache import Cached
 from ..tenants.rows import PK_TENANTS, PREFIX_CHANNEL, of_tenant
 from ..web.fields.params import Paging
 from ..web.fields.types import Maybe, Stamp, Strict
-from ..web.paging.cursor import encode_cursor
-from ..web.paging.pages import after
+from ..web.paging import after, encode_cursor
 from ..web.routes import Answer, Call, RouteGroup
 from .metrics.service import Metrics
 

@@ -16,7 +16,7 @@ from ..delivery.channels.ports import Verdict
 from ..delivery.channels.rules import MAX_RETRY_AFTER
 from ..storage.ports import Props
 from . import rules
-from .attempt_history import ERROR_LENGTH, with_attempt, with_note
+from .properties.attempts import ERROR_LENGTH, with_attempt, with_note
 from .shard.retries import RetryPolicy, after_failure
 
 STALE: Final = "stale"
@@ -27,7 +27,7 @@ UNREACHED: Final = "unreached"
 
 def stale_answer(props: Mapping[str, Any], verdict: Verdict, fired: Millis, now: Millis) -> rules.RowOutcome | None:
     """Return the outcome of an attempt with a stale answer; None if it counts as a failed attempt."""
-    from ..delivery.fleet_owners.rules import stale_pause
+    from ..delivery.fleet_owners import stale_pause
 
     count = int(props.get(STALE, 0)) + 1
     pause = stale_pause(count)
@@ -39,7 +39,7 @@ def stale_answer(props: Mapping[str, Any], verdict: Verdict, fired: Millis, now:
 
 def unreached_owner(props: Mapping[str, Any], failover: Millis, verdict: Verdict, fired: Millis, now: Millis) -> rules.RowOutcome | None:
     """Return the outcome of an attempt that did not reach the owner of the partition; None if it counts as a failed attempt."""
-    from ..delivery.fleet_owners.rules import unreached_pause
+    from ..delivery.fleet_owners import unreached_pause
 
     since = int(props.get(UNREACHED, 0)) or now
     pause = unreached_pause(since, failover, now)

@@ -16,11 +16,10 @@ from ..delivery.channels.model import LEAST_TIMEOUT, LONGEST_TIMEOUT
 from ..delivery.flow.rules import HoldReason
 from ..delivery.notices import NoticeKind
 from ..tenants.model import Durability, LabelName, Pauses, refuse_two_kinds
-from ..web.fields.durations import Duration, Time
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.params import Flag, Moment, NotBeforeFrom, Paging, Query
-from ..web.fields.types import Maybe, Name, Stamp, Strict, removable
-from .late_reasons import LateReason
+from ..web.fields.types import Duration, Maybe, Name, Stamp, Strict, Time, removable
+from .properties.late_reasons import LateReason
 from .shard.queued_ids import SHAPE
 
 MAX_EVENT_BYTES = 512 * 1024

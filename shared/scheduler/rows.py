@@ -26,13 +26,13 @@ from ..delivery.channels.event_target import STORED as TARGET
 from ..storage.ports import Props, Row
 from ..tenants.model import Durability
 from ..web.etag import etag_of
-from . import attempt_history
 from .keys import shard_tenant
-from .late_reasons import late_because
-from .overlap import KEY
-from .owed import CALLBACK, CALLBACK_OF, NOTICE, callback_channels, callbacks_props
+from .properties import attempts
+from .properties.late_reasons import late_because
+from .properties.overlap import KEY
+from .properties.owed import CALLBACK, CALLBACK_OF, NOTICE, callback_channels, callbacks_props
+from .properties.work_rows import noted_work, shown_work, work_of
 from .rules import GOING, NEVER, asked_due
-from .work_rows import noted_work, shown_work, work_of
 
 if TYPE_CHECKING:
     from .model import EventIn, RetryIn
@@ -282,7 +282,7 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
             shown["payload"] = orjson.Fragment(body)
         if props.get(CONTENT_TYPE):
             shown["content_type"] = props[CONTENT_TYPE]
-    shown["attempts"] = attempt_history.attempts_for_api(props, answers)
+    shown["attempts"] = attempts.attempts_for_api(props, answers)
     if "durability" in props:
         shown["durability"] = props["durability"]
     if int(props.get("expires", NEVER)) != NEVER:

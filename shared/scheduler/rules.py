@@ -26,10 +26,10 @@ from ..core.clock import Millis
 from ..delivery.flow.rules import FREE, ClaimHold
 from ..storage.ports import Props, Row, Value
 from ..tenants.model import Durability
-from . import attempt_history
-from .answer_rows import KeptAnswer
-from .attempt_history import with_unknown
 from .keys import MINUTE, digest
+from .properties import attempts
+from .properties.attempts import KeptAnswer, with_unknown
+from .properties.work_rows import WORK, work_of
 from .shard.gate import Counts, Gate
 from .shard.retries import RetryPolicy, given_up
 from .timings import (
@@ -58,7 +58,6 @@ from .timings import (
     WAKE_EARLY,
     WAKE_EARLY_EACH,
 )
-from .work_rows import WORK, work_of
 
 FINAL = frozenset({"delivered", "dead", "lapsed", "cancelled", "moved"})
 WAITING = frozenset({"scheduled", "retrying"})
@@ -181,9 +180,9 @@ def lapse(props: Mapping[str, Any], change: Props) -> RowOutcome:
 
     The error of an event with an unknown attempt says that it may have been delivered all the same.
     """
-    if attempt_history.has_unknown({**props, **change}):
+    if attempts.has_unknown({**props, **change}):
         before = f"{error}; " if (error := change.get("error")) else ""
-        change = {**change, "error": f"{before}{attempt_history.MAY_HAVE_ARRIVED}"[: attempt_history.ERROR_LENGTH]}
+        change = {**change, "error": f"{before}{attempts.MAY_HAVE_ARRIVED}"[: attempts.ERROR_LENGTH]}
     return RowOutcome("lapsed", change)
 
 

@@ -14,8 +14,8 @@ from ..core.ids import Ids
 from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
 from ..delivery.channels.ports import Sender
-from ..delivery.flow.rate_limiter import RateLimiter
 from ..delivery.flow.service import Flow
+from ..delivery.flow.shared_limits import RateLimiter
 from ..delivery.notices import NoticeKind
 from ..engine.async_runner import AsyncRunner
 from ..engine.effects import MAX_LOST
@@ -24,48 +24,45 @@ from ..storage import Storage
 from ..storage.ports import Props, Row
 from ..tenants.store import TenantDirectory
 from ..web.arrivals import Arrivals
-from .event_clock import EventClock
 from .firing.dispatch import Firing
-from .key_lines import KeyLines
+from .key_lines.service import KeyLines
 from .keys import MIRRORED, BesideId, place_of
-from .recovery import ShardRecovery
+from .mirror.unmirrored import Mirror
+from .shard.event_clock import EventClock
 from .shard_services import ShardServices
-from .unmirrored import Mirror
+from .sweeps.recovery import ShardRecovery
 from .wakes.protocol import parse_wake
 from .wakes.service import Wakes
 
 if TYPE_CHECKING:
-    from ..delivery.fleet_owners.model import FindOwner
-    from ..delivery.fleet_owners.routing import OwnerRouting
+    from ..delivery.fleet_owners import FindOwner, OwnerRouting
     from .bulk.service import BulkJobs
-    from .changes.collapsing import Collapsing
-    from .changes.ended_ids import EndedIds
+    from .changes.collapsing import Collapsing, EndedIds
+    from .changes.fanouts import Fanouts
     from .changes.verbs import Changes
-    from .end_notes import EndNotes
-    from .fanouts.service import Fanouts
     from .firing.express import Express
     from .ingest.admission import Ingest
-    from .ingest.limit_notices import LimitNotices
-    from .ingest.outbox import Outbox
+    from .ingest.event_limits import LimitNotices
+    from .ingest.messages import Outbox
     from .ingest.queue_consumer import Intake
     from .ingest.rejects import Rejects
     from .ingest.writer import Writer
-    from .key_tidying import KeyTidying
-    from .label_index import LabelIndex
-    from .long_work.service import LongWorkCalls
-    from .looks import Looks
+    from .key_lines.tidying import KeyTidying
+    from .long_work import LongWorkCalls
     from .mirror.pair import MirrorPair
-    from .outcomes.callback_writer import CallbackWriter
+    from .outcomes.callbacks import CallbackWriter
     from .outcomes.notices import Notices
     from .protocol.mirroring import Side
-    from .queries.list_turns import ListTurns
-    from .queries.lookup import EventLookup
+    from .queries.end_notes import EndNotes
+    from .queries.label_index import LabelIndex
+    from .queries.lookup import EventLookup, ListTurns
+    from .queries.state_pass import StatePass
     from .queries.stats import TenantStats
     from .queries.views import EventViews
     from .recurring.service import Recurring
     from .shard.queued_ids import QueuedIds
-    from .state_pass import StatePass
-    from .sweeps import Sweeps
+    from .sweeps.index import Sweeps
+    from .sweeps.looks import Looks
 
 
 log = logging.getLogger(__name__)
@@ -190,7 +187,7 @@ class Scheduler:
 
     @cached_property
     def _owners(self) -> OwnerRouting:
-        from ..delivery.fleet_owners.routing import OwnerRouting
+        from ..delivery.fleet_owners import OwnerRouting
 
         return OwnerRouting(self._find_owner(), self.clock)
 
@@ -232,14 +229,14 @@ class Scheduler:
 
     @cached_property
     def _outbox(self) -> Outbox:
-        from .ingest.outbox import Outbox
+        from .ingest.messages import Outbox
 
         return Outbox(self._queues, self.clock, self._parcels)
 
     @cached_property
     def limit_notices(self) -> LimitNotices:
         """Tells tenants that they have reached limits."""
-        from .ingest.limit_notices import LimitNotices
+        from .ingest.event_limits import LimitNotices
 
         return LimitNotices(self.directory, self.notices, self.clock)
 
@@ -247,8 +244,7 @@ class Scheduler:
     def ingest(self) -> Ingest:
         """Accepts events."""
         from .ingest.admission import Ingest
-        from .ingest.event_limits import EventLimits
-        from .ingest.open_events import OpenEvents
+        from .ingest.event_limits import EventLimits, OpenEvents
 
         rates = RateLimiter(self._tables, self.clock)
         limits = EventLimits(OpenEvents(self.stats.open_events, self.clock), rates, self.limit_notices)
@@ -278,7 +274,7 @@ class Scheduler:
     @cached_property
     def callbacks(self) -> CallbackWriter:
         """Stores the events that report how other events ended."""
-        from .outcomes.callback_writer import CallbackWriter
+        from .outcomes.callbacks import CallbackWriter
 
         return CallbackWriter(self.writer, self.directory, self._tables, self._queued_ids, self.clock, self._notify)
 
@@ -287,7 +283,7 @@ class Scheduler:
     @cached_property
     def sweeps(self) -> Sweeps:
         """Dispatches shards, and removes events whose time is over."""
-        from .sweeps import Sweeps
+        from .sweeps.index import Sweeps
 
         rate = self._settings.backlog_per_second
         return Sweeps(self.runner, rate, self._mirror, self._places, self._pressure, self._beside)
@@ -295,7 +291,7 @@ class Scheduler:
     @cached_property
     def looks(self) -> Looks:
         """Looks at the index of the shards, for the sweep and for wakes."""
-        from .looks import Looks
+        from .sweeps.looks import Looks
 
         async def chain(now: Millis) -> Counter[str]:
             return await self.recurring.chain.sweep(now)
@@ -307,21 +303,21 @@ class Scheduler:
     @cached_property
     def state_pass(self) -> StatePass:
         """Files the state rows of copied events after a failover."""
-        from .state_pass import StatePass
+        from .queries.state_pass import StatePass
 
         return StatePass(self.runner, self._tables, self.clock, self._places)
 
     @cached_property
     def label_index(self) -> LabelIndex:
         """Makes events searchable by their labels."""
-        from .label_index import LabelIndex
+        from .queries.label_index import LabelIndex
 
         return LabelIndex(self.runner, self._tables, self.clock, self.directory.declared, self._places)
 
     @cached_property
     def end_notes(self) -> EndNotes:
         """Notes which events callers have ended."""
-        from .end_notes import EndNotes
+        from .queries.end_notes import EndNotes
 
         made = EndNotes(self.runner, self._tables, self.clock, self._places)
         if self._leaving:
@@ -352,14 +348,14 @@ class Scheduler:
     @cached_property
     def key_tidying(self) -> KeyTidying:
         """Removes rows of ordering keys that nobody uses."""
-        from .key_tidying import KeyTidying
+        from .key_lines.tidying import KeyTidying
 
         return KeyTidying(self.runner, self._tables, self.directory)
 
     @cached_property
     def lists(self) -> ListTurns:
         """The turns of calls that list events."""
-        from .queries.list_turns import ListTurns
+        from .queries.lookup import ListTurns
 
         return ListTurns()
 
@@ -381,7 +377,7 @@ class Scheduler:
     @cached_property
     def ended_ids(self) -> EndedIds:
         """Treats posts whose id belongs to an event that has ended."""
-        from .changes.ended_ids import EndedIds
+        from .changes.collapsing import EndedIds
 
         return EndedIds(self.changes, self.lookup)
 
@@ -395,14 +391,14 @@ class Scheduler:
     @cached_property
     def fanouts(self) -> Fanouts:
         """Events with several channels."""
-        from .fanouts.service import Fanouts
+        from .changes.fanouts import Fanouts
 
         return Fanouts(self._services, self.ingest, self.collapsing, self.writer, self.changes, self.event_views)
 
     @cached_property
     def work(self) -> LongWorkCalls:
         """Calls of receivers that work for long."""
-        from .long_work.service import LongWorkCalls
+        from .long_work import LongWorkCalls
 
         return LongWorkCalls(self._services, self.firing, self.end_notes)
 

@@ -12,9 +12,9 @@ from ..delivery.notices import Notify
 from ..engine.async_runner import AsyncRunner
 from ..storage.ports import Tables
 from ..tenants.store import TenantDirectory
-from .event_clock import EventClock
-from .key_lines import KeyLines
-from .unmirrored import Mirror
+from .key_lines.service import KeyLines
+from .mirror.unmirrored import Mirror
+from .shard.event_clock import EventClock
 from .wakes.service import Wakes
 
 

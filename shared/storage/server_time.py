@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import lru_cache
 
-from ..core.clock import Clock, Millis, to_millis
-from ..core.clock_offset import ServerTime, combine, sample
+from ..core.clock import Clock, Millis, ServerTime, combine, sample, to_millis
 
 _ETAG = re.compile(r"W/\"datetime'(\d{4}-\d\d-\d\dT\d\d)(?:%3[Aa]|:)(\d\d)(?:%3[Aa]|:)(\d\d)(?:\.(\d{1,3})\d*)?Z'\"")
 

@@ -20,7 +20,7 @@ import orjson
 from ..core.clock import Clock, Millis, to_text
 from ..core.errors import Unavailable
 from ..core.ids import SystemIds
-from ..engine.queries import first_rows
+from ..engine.effects import first_rows
 from ..storage.names import SECOND, TENANTS
 from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Row, RowQuery, Tables, Upsert, Where
 from ..web.audited import Change, Outcome

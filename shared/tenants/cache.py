@@ -1,12 +1,35 @@
-"""A bounded cache of reads with an age limit, one load at a time per key, and a separate, smaller cache of missing keys."""
+"""A bounded cache of reads with an age limit, one load at a time per key, and a separate, smaller cache of missing keys.
+
+Marks of changes: one small row that a process reads instead of every row of tenants, keys and channels that it has cached.
+
+    partition    row      content
+    changes      marks    a random mark for each group of tenants, replaced before a tenant, a key or a channel of the group changes
+
+A process looks at the row at most once in `LOOK_TTL` seconds, and only when it needs a cached row that is too old. If the mark of the row's
+group has not changed, the row has not changed either, and is used further without being read. The rules that make this safe:
+
+- The mark is replaced before the change, and the change is stored within `CHANGE_WITHIN` seconds of that, or marked once more before it is
+  acknowledged. So a row that is read `SETTLED_AFTER` seconds after the mark was replaced shows the change.
+- A process knows only that a mark was replaced before the look that shows it. It takes rows of this group as read anew if their read began
+  `SETTLED_AFTER` seconds after the end of that look, and reads older ones again.
+- Every row is read again after `LONGEST`, whatever the marks say.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
-from typing import Any, NamedTuple
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from ..core.clock import Clock
+from ..core.errors import OutcomeUnknown, StorageError
+from ..storage.names import TENANTS
+from ..storage.ports import ANY, Applied, Insert, Merge, Op, Row, Tables
+
+log = logging.getLogger(__name__)
 
 
 class _Found[V](NamedTuple):
@@ -110,3 +133,107 @@ def _make_room(kept: dict[Any, Any], size: int) -> None:
     # The first entry is the oldest: entries are appended, and all have the same age limit.
     while len(kept) >= max(1, size):
         del kept[next(iter(kept))]
+
+
+PK_CHANGES: Final = "changes"
+MARKS: Final = "marks"
+GROUPS: Final = 32
+LOOK_TTL: Final = 1.0
+"""Seconds for which a look at the marks counts. Not longer than any age that a cached row may have."""
+CHANGE_WITHIN: Final = 10.0
+"""Seconds from the marking of a change within which it is stored, or marked once more."""
+SETTLED_AFTER: Final = 15.0
+"""Seconds after which a change that was marked is certainly stored: `CHANGE_WITHIN`, and room for the difference of two clocks."""
+LONGEST: Final = 60.0
+"""Seconds after which a row is read again in any case."""
+ATTEMPTS: Final = 5
+"""Most attempts to store a mark whose answer was lost."""
+
+
+def group_of(tenant: str) -> str:
+    """Return the property that has the marks of the tenant's group."""
+    return f"g{crc32(tenant.encode()) % GROUPS}"
+
+
+class ChangeMarks:
+    """Marks changes, and says which cached rows have not changed. One per process; belongs to one event loop."""
+
+    def __init__(self, tables: Tables, clock: Clock, entropy: Callable[[int], bytes]) -> None:
+        self._tables, self._clock, self._entropy = tables, clock, entropy
+        self._looks: Cached[str, float] = Cached(self._look, clock, ttl=LOOK_TTL, missing_ttl=LOOK_TTL, size=1)
+        self._marks: dict[str, object] | None = None
+        """The marks of the last look, by group; None before the first look."""
+        self._all_settled = float("-inf")
+        self._settled: dict[str, float] = {}
+        """By group, the monotonic time after which a row must have been read to show every change that the looks have shown. Groups that
+        are left out have that of all."""
+        self._failed_until = float("-inf")
+
+    @asynccontextmanager
+    async def changing(self, tenant: str) -> AsyncIterator[None]:
+        """Mark that rows of the tenant change within this block. Raises `StorageError` if this could not be stored."""
+        began = self._clock.monotonic()
+        await self._mark(tenant)
+        yield
+        if self._clock.monotonic() - began > CHANGE_WITHIN:
+            await self._mark(tenant)
+
+    async def unchanged(self, tenant: str, read_at: float, ttl: float) -> float | None:
+        """Return the monotonic time until which a row of the tenant may be used further; None if it must be read again.
+
+        read_at: monotonic time at which its last read began. ttl: the greatest age that it may have, in seconds.
+        """
+        if self._is_outdated(tenant, read_at):
+            return None
+        try:
+            seen_at = await self._looks.get("")
+        except StorageError as error:
+            # The row itself may be within reach. For a while, it is read without a look before.
+            log.debug("The marks of changes could not be read: %s", error, extra={"action": "marks_unread"})
+            self._failed_until = self._clock.monotonic() + LOOK_TTL
+            return None
+        if seen_at is None or self._is_outdated(tenant, read_at):
+            return None
+        return min(seen_at + ttl, read_at + LONGEST)
+
+    def _is_outdated(self, tenant: str, read_at: float) -> bool:
+        """Return True if the row must be read again, whatever a further look shows."""
+        now = self._clock.monotonic()
+        return now < self._failed_until or now - read_at >= LONGEST or read_at <= self._settled.get(group_of(tenant), self._all_settled)
+
+    async def _look(self, key: str) -> float:
+        """Look at the marks; return the monotonic time at which the look began."""
+        began = self._clock.monotonic()
+        row = await self._tables.get(TENANTS, PK_CHANGES, MARKS)
+        ended = self._clock.monotonic()
+        marks: dict[str, object] = dict(row.props) if row is not None else {}
+        if self._marks is None:
+            if row is not None:
+                self._all_settled = ended - _age(row) + SETTLED_AFTER
+        else:
+            for group in marks.keys() | self._marks.keys():
+                if marks.get(group) != self._marks.get(group):
+                    self._settled[group] = ended + SETTLED_AFTER
+        self._marks = marks
+        return began
+
+    async def _mark(self, tenant: str) -> None:
+        """Replace the mark of the tenant's group. A mark that is stored twice, or late, does no harm."""
+        props = {group_of(tenant): self._entropy(8).hex()}
+        op: Op = Merge(MARKS, dict(props), ANY)
+        for attempt in range(ATTEMPTS):
+            try:
+                answer = await self._tables.write(TENANTS, PK_CHANGES, (op,))
+            except OutcomeUnknown:
+                if attempt + 1 == ATTEMPTS:
+                    raise
+                continue
+            if isinstance(answer, Applied):
+                return
+            op = Insert(MARKS, dict(props)) if answer.reason == "missing" else Merge(MARKS, dict(props), ANY)
+        raise OutcomeUnknown("a change could not be marked, because the row of marks keeps being removed")
+
+
+def _age(row: Row) -> float:
+    """Return the seconds since the row was written, by storage's time: at most a second too few."""
+    return max(0, row.read_at - row.timestamp) / 1000

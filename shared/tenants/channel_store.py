@@ -24,7 +24,7 @@ from ..storage.ports import Applied, Delete, Insert, Props, Replace, Row, Tables
 from ..web.etag import check_if_match, etag_of
 from ..web.problem import conflict, invalid_all, not_found
 from . import rows, rules
-from .change_marks import ChangeMarks
+from .cache import ChangeMarks
 from .model import SecretOut
 from .rows import Home
 from .rules import Generations
@@ -377,7 +377,7 @@ class Channels:
         return stored
 
     def _shown(self, stored: StoredChannel, secret: str | None = None) -> Any:
-        from ..delivery.channels.outputs import CHANNEL_OUT
+        from ..delivery.channels.model import CHANNEL_OUT
         from ..delivery.channels.validation import mask_secrets
 
         generations = stored.generations

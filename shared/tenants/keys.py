@@ -16,7 +16,7 @@ from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Tables, 
 from ..web.etag import check_if_match, etag_of
 from ..web.problem import conflict, invalid, not_found
 from . import rows, rules
-from .change_marks import ChangeMarks
+from .cache import ChangeMarks
 from .model import KeyIn, KeyMade, KeyOut
 from .rows import Home, KeyRow
 

@@ -9,9 +9,8 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from ..core.clock import Millis
 from ..delivery.entra.grants import MOST_AUDIENCES, EntraAudience
 from ..delivery.notices import KINDS, NoticeKind
-from ..web.fields.durations import Duration, Time
 from ..web.fields.error_texts import Shaped
-from ..web.fields.types import Maybe, Name, NodeName, Note, Stamp, Strict
+from ..web.fields.types import Duration, Maybe, Name, NodeName, Note, Stamp, Strict, Time
 
 Durability = Literal["fast", "standard", "mirrored"]
 """The place where an event is stored before it is acknowledged: the ingest queue, the table, or the tables of two accounts."""

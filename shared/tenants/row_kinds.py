@@ -7,7 +7,7 @@ from typing import Final
 from ..engine.row_kinds import StoredKind
 from ..storage.names import TENANTS
 from .audit import AuditRecords
-from .change_marks import MARKS, PK_CHANGES, ChangeMarks
+from .cache import MARKS, PK_CHANGES, ChangeMarks
 from .channel_store import StoredChannel
 from .rows import PK_TENANTS, Home, KeyRow
 

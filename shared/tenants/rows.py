@@ -19,11 +19,11 @@ from typing import Final, NamedTuple
 
 from ..core.clock import Millis
 from ..core.errors import OutcomeUnknown
-from ..engine.queries import first_rows
+from ..engine.effects import first_rows
 from ..engine.row_codec import Format, RowCodec
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Op, Props, Row, RowQuery, Tables, WriteRefused
-from ..web.callers import KeyRecord
+from ..web.auth import KeyRecord
 from .model import Scope, Tenant
 
 PK_TENANTS = "tenant"

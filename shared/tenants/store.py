@@ -29,13 +29,12 @@ from ..delivery.entra.grants import rule_faults
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Tables
-from ..web.callers import BOOTSTRAP, KeyRecord
+from ..web.auth import BOOTSTRAP, KeyRecord
 from ..web.etag import check_if_match, etag_of
 from ..web.fields.types import NAME
 from ..web.problem import conflict, invalid, invalid_all, not_found
 from . import rows, rules
-from .cache import Cached
-from .change_marks import ChangeMarks
+from .cache import Cached, ChangeMarks
 from .channel_store import ChannelCaches, ChannelChecks, Channels, FindAbsent, nothing_absent
 from .model import KeyIn, Tenant, TenantOut
 from .rows import Home, KeyRow
@@ -92,7 +91,7 @@ def _namespaces(settings: Settings) -> frozenset[tuple[str, str]]:
     """Return the Service Bus namespaces that get tokens of the app's identity. Raises `UnsafeSettings`."""
     if not settings.service_bus_names:
         return frozenset()
-    from ..delivery.service_bus_grants import parse_grants
+    from ..delivery.service_bus import parse_grants
 
     return parse_grants(settings)
 

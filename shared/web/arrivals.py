@@ -10,8 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ..core.clock import Clock, Millis, SystemClock
-from ..core.clock_offset import DRIFT
+from ..core.clock import DRIFT, Clock, Millis, SystemClock
 from ..storage.server_time import ServerTimeEstimator, elapsed_ms
 
 EVER: Final[Millis] = 10**15

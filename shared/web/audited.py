@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from ..core.errors import Problem, StorageError
 from . import templates
-from .encoding import encode
+from .etag import encode
 from .fields.params import DryRun
 from .routes import Answer, Call, Route
 

@@ -2,19 +2,41 @@
 
 Calls carry `Authorization: Bearer <key>`. A key belongs to a tenant and has scopes. Scope `admin` belongs to operators: it permits every
 call, for any tenant with `?tenant=`. The bootstrap admin key has no tenant, so it must name one on every route of a tenant.
+
+The callers of the API: the holders of keys.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..core.clock import Millis, to_text
 from ..core.errors import Problem
-from .callers import KeyRecord
 from .fields.types import NAME
 from .problem import invalid, not_found
+
+
+@dataclass(slots=True, frozen=True)
+class KeyRecord:
+    """A stored key, without the key itself. `tenant` is '' for the bootstrap admin key."""
+
+    tenant: str
+    prefix: str
+    scopes: frozenset[str]
+    fleet: str | None = None
+    node: str | None = None
+
+
+ANONYMOUS = KeyRecord("", "", frozenset())
+"""The caller of a route that needs no key."""
+
+
+BOOTSTRAP = KeyRecord("", "bootstrap", frozenset({"admin"}))
+"""The holder of the key in the settings."""
+
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{8,200}=*")
 _CHALLENGE = 'Bearer realm="tocsin"'

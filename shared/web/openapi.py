@@ -13,7 +13,7 @@ from pydantic.json_schema import JsonSchemaMode
 
 from ..core.version import BASE
 from . import templates
-from .encoding import encode
+from .etag import encode
 from .fields.types import Maybe, Name
 from .json_schemas import REF, Schemas
 from .problem import CONTENT_TYPE

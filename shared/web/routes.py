@@ -24,7 +24,7 @@ from typing_extensions import TypeVar
 from ..core.errors import Problem
 from . import templates
 from .arrivals import Arrival
-from .callers import KeyRecord
+from .auth import KeyRecord
 from .fields.params import NoQuery, Query
 
 # Not `class Call[S = Any]`: defaults of type parameters need Python 3.13, and this module is in the wheel, for 3.12 too.

@@ -14,9 +14,9 @@ from ..core.errors import Problem
 from . import auth, parsing, problem
 from .arrivals import NOT_NOTED
 from .audited import carry_out
+from .auth import ANONYMOUS
 from .bodies import parse_body, parse_whole
-from .callers import ANONYMOUS
-from .encoding import encode
+from .etag import encode
 from .fields.error_texts import fault_text
 from .fields.params import NoQuery
 from .routes import Answer, Call, Route, path_of

@@ -14,8 +14,7 @@ from .fleet.twin import TwinFleet
 from .outcome import RunOutcome, outcome_of
 from .service import TwinService
 from .snapshot import MAX_EVENTS, BadSnapshot, Snapshot
-from .twin.loop import LoopClock, VirtualLoop
-from .twin.running import run_to_end
+from .twin.loop import LoopClock, VirtualLoop, run_to_end
 
 WARM_UP: Final = 180.0
 """Seconds before the window, in which events are stored, servers share out the partitions, and agents report for the first time."""

@@ -14,7 +14,7 @@ import pytest
 
 from shared.core.clock import to_millis
 from shared.core.durations import parse_duration
-from shared.scheduler.recurring.zones import instant_of, zone
+from shared.scheduler.recurring.timing import instant_of, zone
 
 from .page import Look
 

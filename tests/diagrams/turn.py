@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.checkpoints.rows import LATEST, TURN
 from shared.checkpoints.rules import AcceptedReport, Published
-from shared.checkpoints.turn_settings import read_turn_settings
+from shared.checkpoints.settings import read_turn_settings
 from shared.engine.effects import Write
 from shared.leases.rows import FLEET, Fleet, fleet_key
 from shared.storage.blocking import run_through

@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from shared.engine.effects import Steps, write
-from shared.scheduler import label_index
 from shared.scheduler.changes import verbs as changes
 from shared.scheduler.facets import FACETS
 from shared.scheduler.facets.finding import Labels
 from shared.scheduler.points import Facets
 from shared.scheduler.protocol import changing
-from shared.scheduler.queries import lookup
+from shared.scheduler.queries import label_index, lookup
 from shared.storage.names import SWEEPS
 from shared.storage.ports import Delete, Row
 from tests.model.checking.mutants import patched

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from shared.core.clock import Millis
-from shared.scheduler import key_lines, key_rules
 from shared.scheduler.firing import keyed
-from shared.scheduler.key_rules import NOT_BUSY, BusySpan, LineState
-from shared.scheduler.protocol import key_turns
+from shared.scheduler.key_lines import protocol, rules, service
+from shared.scheduler.key_lines.rules import NOT_BUSY, BusySpan, LineState
 from tests.model.checking.mutants import patched
 
 
@@ -34,8 +33,8 @@ _with_end = LineState.with_end
 type Place = tuple[object, str]
 OVERLAP_PLANTED: dict[str, tuple[int, list[tuple[Place, Callable[..., Any]]]]] = {
     "an end is forgotten": (9, [((LineState, "with_end"), ends_forgotten)]),
-    "an end counts for those ahead": (9, [((where, "busy_span"), every_end_counts) for where in (key_rules, key_lines, key_turns, keyed)]),
-    "nobody lines up": (0, [((key_lines, "has_line"), no_limits), ((keyed, "has_line"), no_limits)]),
+    "an end counts for those ahead": (9, [((where, "busy_span"), every_end_counts) for where in (rules, service, protocol, keyed)]),
+    "nobody lines up": (0, [((service, "has_line"), no_limits), ((keyed, "has_line"), no_limits)]),
 }
 """By bug: the first seed to play, shortly before one that shows the bug, and what to patch."""
 

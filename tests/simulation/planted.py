@@ -13,11 +13,11 @@ from shared.delivery.flow.service import Flow
 from shared.engine.effects import LOST, Get, Steps, Write
 from shared.scheduler import keys, rules
 from shared.scheduler.changes import verbs as changes
-from shared.scheduler.firing import due_times, permission
+from shared.scheduler.firing import attempt, owner_tasks
 from shared.scheduler.ingest import queue_consumer, shard_filler, writer
-from shared.scheduler.outcomes import callback_writer
-from shared.scheduler.owed import done
+from shared.scheduler.outcomes import callbacks
 from shared.scheduler.points import Facets, Filing
+from shared.scheduler.properties.owed import done
 from shared.scheduler.protocol import changing, dispatch, ingest, moving, owning
 from shared.scheduler.rows import EventToStore, withdrawn
 from shared.scheduler.shard import gate
@@ -26,8 +26,8 @@ from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Row
 from tests.model.checking.mutants import patched
 
 _withdrawn = withdrawn
-_call_back = callback_writer.CallbackWriter.__call__
-_add = due_times.DueTimes.add
+_call_back = callbacks.CallbackWriter.__call__
+_add = owner_tasks.DueTimes.add
 _step, _append, _agenda, _may_change, _merge_gate = owning.step, ingest.append, rules.agenda, rules.may_change, gate.merge_gate
 
 
@@ -144,7 +144,7 @@ def index_before_ledger(filing: Filing, gate: Any, entry: Any, named: str, *_: A
     yield Write(LEDGER, keys.shard_tenant(shard), (Upsert(f"{filing.bucket}:{shard}", props),))
 
 
-def started_at_once(self: due_times.DueTimes[Any], at: Millis, event: Any) -> None:
+def started_at_once(self: owner_tasks.DueTimes[Any], at: Millis, event: Any) -> None:
     """A delivery that does not wait for its time."""
     _add(self, 0, event)
 
@@ -154,7 +154,7 @@ async def nothing_held(self: Flow, *_: Any) -> dict[str, ClaimHold]:
     return {}
 
 
-async def always_valid(self: permission.StartPermission) -> bool:
+async def always_valid(self: attempt.StartPermission) -> bool:
     """An owner that starts deliveries however long ago its last heartbeat was."""
     return not self.ended
 
@@ -184,7 +184,7 @@ def finished_while_owed(rows: dict[str, Props], *rest: Any) -> rules.Agenda:
     return _agenda(rows, *rest[:-1])
 
 
-async def noted_in_any_case(self: callback_writer.CallbackWriter, rows: Sequence[Row]) -> dict[str, Props]:
+async def noted_in_any_case(self: callbacks.CallbackWriter, rows: Sequence[Row]) -> dict[str, Props]:
     """Callbacks that count as stored although storage did not take them."""
     return {row.rk: done("lost") for row in rows} | await _call_back(self, rows)
 
@@ -205,18 +205,18 @@ PLANTED: dict[str, list[tuple[Place, Callable[..., Any]]]] = {
     "an id is taken over unseen": [((writer, "register_id"), id_overwritten)],
     "a rest is refiled in two steps": [((owning, "refile"), refiled_in_two_steps)],
     "the index row goes before the ledger": [((owning, "close"), index_before_ledger)],
-    "deliveries do not wait": [((due_times.DueTimes, "add"), started_at_once)],
+    "deliveries do not wait": [((owner_tasks.DueTimes, "add"), started_at_once)],
     "pauses are not looked at": [
         ((Flow, "holds"), nothing_held),
         ((Flow, "blocks"), lambda self, target: False),
         ((Flow, "admits"), lambda self, target: True),
     ],
-    "owners start without a beat": [((permission.StartPermission, "wait_to_start"), always_valid)],
+    "owners start without a beat": [((attempt.StartPermission, "wait_to_start"), always_valid)],
     "dead owners keep their shards": [((rules, "may_take"), owners_never_silent), ((dispatch, "may_take"), owners_never_silent)],
     "counts are added up": [((owning, "counted"), counts_added)],
     "a cancel does not take the id of a queued event": [((changes, "withdrawn"), withdrawn_elsewhere)],
     "shards are finished while callbacks are owed": [((rules, "agenda"), finished_while_owed)],
-    "callbacks are noted before they are stored": [((callback_writer.CallbackWriter, "__call__"), noted_in_any_case)],
+    "callbacks are noted before they are stored": [((callbacks.CallbackWriter, "__call__"), noted_in_any_case)],
     "events of the ingest queue do not come again": [((queue_consumer.Intake, "_put_back"), put_back_in_vain)],
 }
 

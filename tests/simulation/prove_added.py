@@ -9,8 +9,8 @@ import pytest
 
 from shared.scheduler.facets import FACETS
 from shared.scheduler.points import Facets
+from shared.scheduler.properties.receipts import with_receipts
 from shared.scheduler.protocol import changing, owning
-from shared.scheduler.receipts import with_receipts
 from tests.added_facet import Journal
 from tests.model.checking.mutants import Patch, patched
 from tests.proofs.facts import note

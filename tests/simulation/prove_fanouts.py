@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.scheduler.fanouts.service import Fanouts
+from shared.scheduler.changes.fanouts import Fanouts
 from shared.scheduler.ingest.writer import Writer
 from shared.scheduler.rows import EventToStore
 from tests.simulation.proving import assert_found, assert_kept

@@ -11,7 +11,8 @@ from unittest.mock import patch
 import pytest
 
 from shared.scheduler import rules
-from shared.scheduler.firing import attempt, backlog
+from shared.scheduler.firing import attempt
+from shared.scheduler.sweeps import backlog
 from tests.simulation.world.outage import SHARD_EVENTS, TAKES, Figures, Scenario, play
 
 NEVER = 1 << 60

@@ -10,7 +10,7 @@ import gc
 import pytest
 
 from shared.scheduler import rules
-from shared.scheduler.firing.bursts import Bursts
+from shared.scheduler.firing.invocations import Bursts
 from shared.scheduler.protocol.dispatch import ShardMessage
 from tests.simulation.history import simulate
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.core.clock import Millis
 from shared.engine.effects import Steps
-from shared.scheduler import looks
+from shared.scheduler.sweeps import looks
 from shared.scheduler.wakes import protocol
 from shared.scheduler.wakes.rules import Plan
 from tests.model.checking.mutants import patched

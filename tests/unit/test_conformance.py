@@ -23,8 +23,7 @@ from devhost.conformance.parts import PARTS, Options
 from devhost.conformance.removal import command
 from devhost.conformance.report import Percentiles, Report
 from shared.app.application import Application
-from shared.core.clock import SystemClock, to_text
-from shared.core.clock_offset import ServerTime
+from shared.core.clock import ServerTime, SystemClock, to_text
 from shared.core.errors import Problem, UnsafeSettings
 from shared.storage import limits
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, POISON_QUEUES

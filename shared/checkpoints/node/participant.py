@@ -26,14 +26,12 @@ from ...core.clock import Clock, SystemClock, steady
 from ...core.errors import TocsinError, text_of
 from ...leases.node.state_file import NameInUse
 from . import rules
-from .health import Health
-from .messages import build_report, parse_reply
+from .messages import Health, build_report, parse_reply
 from .publisher import PASSING, CheckpointPublisher
-from .reporting import ParticipantLog, explain_refusal
 from .rules import BeginTurn, ReplicaState, ReportReply, StopReason, StopTurn
 from .state_file import ReplicaFile
 from .timings import FIRST_INTERVAL, LAST_REPORT_TIMEOUT, WATCH_INTERVAL
-from .turn import Turn, TurnLost
+from .turn import ParticipantLog, Turn, TurnLost, explain_refusal
 
 __all__ = ["CheckpointParticipant", "Health", "NameInUse", "Turn", "TurnLost"]
 

@@ -12,9 +12,8 @@ from ...core.clock import Clock, Millis, to_text
 from ...core.ids import Ids
 from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
-from ...engine.fleet_cursor import FleetCursor, VisitFleet
-from ...engine.postponement import RUNS_A_SWEEP, SCAN_PERIOD, Postponement
-from ...engine.queries import first_rows, load_rows
+from ...engine.effects import first_rows, load_rows
+from ...engine.sweeps import RUNS_A_SWEEP, SCAN_PERIOD, FleetCursor, Postponement, VisitFleet
 from ...leases.rows import fleet_key
 from ...storage.names import TURNS
 from ...storage.ports import Delete, Row, RowQuery, Tables
@@ -25,8 +24,8 @@ from ..model import PublishIn, TurnReportIn
 from ..protocol import GONE, StoredTurns
 from ..rows import ENDED, INDEX, MAX_REPLICAS, TurnRow, ended_key, parse_turn
 from ..rules import LatePublication
+from ..settings import read_turn_settings
 from ..timings import FIGURES_IN_FLIGHT, MAX_FIGURES, SETTINGS_AGE
-from ..turn_settings import read_turn_settings
 from ..turns import NO_PENDING, PendingImpact, TurnSettings, TurnStep, stuck_reason
 from .views import TurnFigures, figures_of, taking
 

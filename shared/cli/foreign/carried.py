@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from ...scheduler.recurring.cron import check
-from ...scheduler.recurring.dialects import Dialect, rewritten
+from ...scheduler.recurring.cron import Dialect, check, rewritten
 from ..declared.references import escaped
 from ..terminal.documents import parse_sendable
 

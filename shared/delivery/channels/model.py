@@ -1,15 +1,17 @@
-"""The settings of channels: one model per channel type."""
+"""The settings of channels: one model per channel type.
+
+Wire models of stored channels, one per channel type.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, TypeAdapter, model_validator
 
 from ...core.clock import Millis
-from ...web.fields.durations import Duration
 from ...web.fields.error_texts import Shaped
-from ...web.fields.types import Maybe, Strict
+from ...web.fields.types import Duration, Maybe, Stamp, Strict
 from ..entra.grants import Audience
 
 KAFKA_SERVERS: Final = r"^[A-Za-z0-9_\[][A-Za-z0-9._:\[\]-]*:[0-9]{1,5}(?:,[A-Za-z0-9_\[][A-Za-z0-9._:\[\]-]*:[0-9]{1,5}){0,7}$"
@@ -265,3 +267,69 @@ ChannelSpec = HttpChannel | FleetChannel | QueueChannel | EventGridChannel | Kaf
 Channel = Annotated[ChannelSpec, Field(discriminator="type")]
 CHANNEL_TYPES: tuple[str, ...] = tuple(get_args(each.model_fields["type"].annotation)[0] for each in get_args(ChannelSpec))
 """The names of the channel types, as in `type`."""
+
+
+class FlowOut(Strict):
+    """The circuit breaker of a channel, shared by all instances. The other fields exist only while the breaker is not closed."""
+
+    breaker: Literal["closed", "open", "half-open"]
+    since: Maybe[Stamp] = Field(default=None, description="Time at which the breaker opened.")
+    until: Maybe[Stamp] = Field(
+        default=None, description="Open: time at which a probe may start. Half-open: time at which the probe is abandoned."
+    )
+    failures: Maybe[int] = Field(default=None, description="Failures that opened the breaker, and failed probes since then.")
+    error: Maybe[str] = Field(default=None, description="The last failure.")
+
+
+class _ChannelState(Strict):
+    name: str
+    created: Stamp
+    paused: bool
+    reason: Maybe[str] = None
+    """The reason of the pause."""
+    paused_at: Maybe[Stamp] = None
+    flow: FlowOut
+    rotated_at: Maybe[Stamp] = None
+    previous_until: Maybe[Stamp] = None
+    """The time until which deliveries are also signed with the previous secret."""
+    secret: Maybe[str] = Field(
+        default=None, repr=False, description="The webhook secret; only the answer that creates the channel shows it."
+    )
+
+
+class HttpChannelOut(HttpChannel, _ChannelState):
+    """An http channel as stored. The values of its headers are secrets and are shown as `***`."""
+
+
+class FleetChannelOut(FleetChannel, _ChannelState):
+    """A fleet channel as stored. The values of its headers are secrets and are shown as `***`."""
+
+
+class QueueChannelOut(QueueChannel, _ChannelState):
+    """A queue channel as stored."""
+
+
+class EventGridChannelOut(EventGridChannel, _ChannelState):
+    """An Event Grid channel as stored."""
+
+
+class KafkaChannelOut(KafkaChannel, _ChannelState):
+    """A kafka channel as stored. Its password is shown as `***`."""
+
+
+class ServiceBusChannelOut(ServiceBusChannel, _ChannelState):
+    """A Service Bus channel as stored. Its key is shown as `***`."""
+
+
+ChannelOut = Annotated[
+    HttpChannelOut | FleetChannelOut | QueueChannelOut | EventGridChannelOut | KafkaChannelOut | ServiceBusChannelOut,
+    Field(discriminator="type"),
+]
+CHANNEL_OUT: TypeAdapter[Any] = TypeAdapter(ChannelOut)
+
+
+class ChannelList(Strict):
+    """A page of channels."""
+
+    items: list[ChannelOut]
+    next: str | None

@@ -15,7 +15,7 @@ from .content import JSON
 from .model import ChannelSpec
 
 if TYPE_CHECKING:
-    from ..fleet_owners.model import PartitionOwner
+    from ..fleet_owners import PartitionOwner
 
 
 class EndedHold(NamedTuple):

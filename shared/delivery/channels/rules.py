@@ -22,7 +22,7 @@ from .model import FINAL, GONE
 from .ports import Verdict
 
 if TYPE_CHECKING:
-    from ..fleet_owners.model import PartitionOwner
+    from ..fleet_owners import PartitionOwner
 
 MAX_ERROR = 500
 """Longest error of a Verdict, in characters."""

@@ -25,9 +25,7 @@ from ...core.settings import Settings
 from ..egress_guard import Egress
 from ..identity_tokens import IdentityTokens, NoIdentityToken, TokenSource
 from ..listed_tenants import TenantIdentity
-from ..service_bus.credentials import SECONDS, sign_access
-from ..service_bus.namespaces import problem_of, split_host
-from ..service_bus_grants import parse_grants
+from ..service_bus import SECONDS, parse_grants, problem_of, sign_access, split_host
 from . import cloudevents, rules
 from .guarded_client import Client, GuardedClient
 from .model import MAX_BUS_PAYLOAD, ServiceBusChannel

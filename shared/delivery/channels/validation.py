@@ -1,9 +1,17 @@
-"""Checks of a channel's settings beyond their shape, and masking of their secrets, for each channel type."""
+"""Checks of a channel's settings beyond their shape, and masking of their secrets, for each channel type.
+
+Checks before a channel is stored that its queue exists: otherwise its events could not be delivered.
+
+Only a certain answer counts. A queue that cannot be reached, or that the service may write to but not read about, is no fault.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Final, Protocol, runtime_checkable
 
 from yarl import URL
 
@@ -13,7 +21,7 @@ from ..entra import requests
 from ..entra.grants import EntraAudience
 from ..kafka.connection import Login, problem_of
 from ..listed_tenants import TenantIdentity
-from ..service_bus.namespaces import problem_of as bus_problem_of
+from ..service_bus import problem_of as bus_problem_of
 from .event_target import check_path
 from .http import is_ours
 from .international_hosts import find_fault
@@ -28,6 +36,34 @@ from .model import (
     ServiceBusChannel,
     is_service_queue,
 )
+from .ports import Sender
+
+log = logging.getLogger(__name__)
+
+
+ABSENCE_TIMEOUT: Final = 3.0
+"""Seconds after which a queue that does not answer counts as existing."""
+
+
+@runtime_checkable
+class AskingSender(Sender, Protocol):
+    """A sender that can ask whether a channel's target is there."""
+
+    async def find_absent(self, spec: ChannelSpec) -> Sequence[tuple[str, str]]:
+        """Return the faults of a channel whose target is certainly not there, as (pointer, detail)."""
+
+
+async def find_absent(senders: Mapping[str, Sender], spec: ChannelSpec) -> Sequence[tuple[str, str]]:
+    """Return the faults of a channel whose queue is certainly not there, as (pointer, detail)."""
+    if not isinstance(spec, QueueChannel) or not isinstance(sender := senders[spec.type], AskingSender):
+        return ()
+    try:
+        async with asyncio.timeout(ABSENCE_TIMEOUT):
+            return await sender.find_absent(spec)
+    except TimeoutError:
+        log.info("The queue of a channel did not answer within %g s", ABSENCE_TIMEOUT, extra={"action": "channel_unasked"})
+        return ()
+
 
 NOBODY = TenantIdentity("", "")
 MAX_HEADER_VALUE = 4096

@@ -8,9 +8,8 @@ from typing import Protocol
 
 from ...core.web_urls import HostOfUrl
 from .audiences import refusal
-from .endpoint import NoToken
 from .grants import EntraAudience, refused_target
-from .tokens import EntraTokens
+from .tokens import EntraTokens, NoToken
 
 NO_IDENTITY = "this service has no identity for tokens; its operator sets TOCSIN_TOKEN_CLIENT_ID"
 

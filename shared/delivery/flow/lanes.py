@@ -16,9 +16,8 @@ from typing import Any
 from ...core.clock import Clock
 from ...core.errors import StorageError
 from . import rules
-from .lane import Lane
+from .lane import Lane, Slots
 from .shared_limits import LEAST_PAUSE, Limit, SharedSlots
-from .slots import Slots
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ from typing import Final
 
 from ...engine.row_kinds import StoredKind
 from ...storage.names import LIMITS
-from .rate_limiter import RateLimiter
-from .shared_limits import SharedSlots
+from .shared_limits import RateLimiter, SharedSlots
 
 KINDS: Final = (
     StoredKind(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ...core.errors import TocsinError
 from ..egress_guard import Egress
-from ..service_bus_grants import AZURE_DOMAINS
+from ..service_bus import AZURE_DOMAINS
 
 AZURE_PORT = 9093
 CONNECTION_STRING = "$ConnectionString"

@@ -9,8 +9,8 @@ from cron_descriptor import FormatException, get_description
 
 from ...core.errors import Problem
 from ...scheduler.recurring import cron as expressions
+from ...scheduler.recurring.cron import Dialect, rewritten
 from ...scheduler.recurring.definition import MadeBy
-from ...scheduler.recurring.dialects import Dialect, rewritten
 from ...scheduler.recurring.model import MAX_ID
 from ...scheduler.recurring.service import Recurring, StoredSchedule
 from ...scheduler.recurring.words import in_words

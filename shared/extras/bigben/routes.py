@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from ...app.parts import PartService
 from ...tenants.store import TenantDirectory
+from ...web.auth import BOOTSTRAP, KeyRecord
 from ...web.bodies import element_spans
-from ...web.callers import BOOTSTRAP, KeyRecord
 from ...web.fields.types import NAME
 from ...web.json_spans import Span
 from ...web.problem import invalid, not_found

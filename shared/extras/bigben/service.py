@@ -21,7 +21,7 @@ from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...scheduler.changes.verbs import ChangeRequest
 from ...scheduler.ingest.admission import STORE_FOR, Admitted
 from ...scheduler.model import MAX_EVENT_BYTES, EventPatch
-from ...scheduler.receipts import OVERTAKEN, Received
+from ...scheduler.properties.receipts import OVERTAKEN, Received
 from ...scheduler.rows import body_of, etag_of_row, representation
 from ...scheduler.rules import FINAL
 from ...scheduler.service import Scheduler

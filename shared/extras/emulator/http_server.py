@@ -15,8 +15,7 @@ from pydantic import TypeAdapter
 from ...core.answered_hosts import AnsweredHosts
 from ...core.clock import Clock, SettableClock, to_text
 from ...core.errors import Problem, TocsinError
-from ...web.fields.durations import Duration
-from ...web.fields.types import Strict
+from ...web.fields.types import Duration, Strict
 from ...web.parsing import load_json, parse_json
 from ...web.problem import CONTENT_TYPE, conflict, invalid, not_found
 from . import views

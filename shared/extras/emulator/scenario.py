@@ -15,9 +15,8 @@ from pydantic import BeforeValidator, Field, JsonValue, StringConstraints, TypeA
 from ...core.durations import parse_duration
 from ...core.errors import Problem, TocsinError
 from ...maintenance.agent.config.config import BadConfig, parse
-from ...web.fields.durations import Duration
 from ...web.fields.error_texts import Shaped
-from ...web.fields.types import Strict
+from ...web.fields.types import Duration, Strict
 from ...web.parsing import MAX_ERRORS, content_problem
 from ...web.problem import invalid_all
 

@@ -19,7 +19,7 @@ from ...checkpoints.rows import (
     parse_turn,
     replica_key,
 )
-from ...checkpoints.turn_settings import read_turn_settings
+from ...checkpoints.settings import read_turn_settings
 from ...leases.rows import parse_fleet
 from ...storage.ports import ANY, Row
 from ...storage.transition_trace import SeenRow

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from ...core.clock import Millis
 from ...engine.async_runner import AsyncRunner
-from ...engine.fleet_cursor import OTHER_FLEETS, named_fleets
-from ...engine.queries import load_rows
-from ...engine.row_pace import RowPace
+from ...engine.effects import load_rows
+from ...engine.sweeps import OTHER_FLEETS, RowPace, named_fleets
 from ...leases.rows import INDEX
 from ...leases.service.snapshot import read_summary
 from ...leases.service.sweep_memory import PLANNED, SweepMemory, idle_fleets, parse_last_plan

@@ -1,4 +1,7 @@
-"""The sweep of every minute: inspects all fleets, raises and clears alarms, notifies tenants, and tidies up."""
+"""The sweep of every minute: inspects all fleets, raises and clears alarms, notifies tenants, and tidies up.
+
+Alarms as events on a channel of the tenant. The id follows from the alarm, so an alarm that is sent twice is one event.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,58 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from ...core.clock import Millis
+from ...core.clock import Millis, to_text
 from ...engine.effects import Steps, write
-from ...engine.fleet_cursor import VisitFleet
-from ...engine.postponement import Postponement
+from ...engine.sweeps import Postponement, VisitFleet
+from ...leases.fleet_notices import channel_for, name_in_id, send_notice
 from ...leases.rows import Fleet, Server, server_key
 from ...leases.service import takeover_rules
 from ...leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned, read_summary
 from ...leases.service.sweep_memory import PLANNED, idle_fleets
 from ...leases.service.takeover import SweptFleets, TakeoverSweep
-from ...scheduler.ingest.internal_events import EventPublisher
+from ...scheduler.ingest.queue_consumer import EventPublisher
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Delete, Row
 from ..definition import created_of
 from . import rules
 from .alarms import ALARMS, Alarm, alarm_text
-from .notifications import publish_alarm
 from .orders import has_orders
 from .rules import Findings, WatchState
 from .state import WATCHED, parse_watch_state, watch_state_props
 
 log = logging.getLogger(__name__)
+
+
+def alarm_event(key: str, alarm: Alarm, channel: str) -> dict[str, Any]:
+    """Return the event that reports an alarm or its end. Equal alarms give equal events."""
+    tenant, _, fleet = key.partition(":")
+    state = "cleared" if alarm.cleared else "raised"
+    payload = {
+        "type": "lease-alarm",
+        "tenant": tenant,
+        "fleet": fleet,
+        "alarm": alarm.kind,
+        "kind": ALARMS[alarm.kind].notification,
+        "state": state,
+        "since": to_text(alarm.since),
+        "cleared": to_text(alarm.cleared) if alarm.cleared else None,
+        "count": alarm.count,
+        "subjects": list(alarm.subjects),
+        "text": f"{fleet}: {alarm_text(fleet, alarm)}",
+    }
+    due = to_text(alarm.cleared or alarm.since)
+    return {"id": f"lease:{name_in_id(fleet)}:{alarm.kind}:{alarm.since}:{state}", "due": due, "channel": channel, "payload": payload}
+
+
+async def publish_alarm(publisher: EventPublisher, key: str, definition: str, alarm: Alarm) -> bool:
+    """Send an alarm to the fleet's channel, if it has one. Return False to try again later. Raises `StorageError`."""
+    channel = channel_for(definition, ALARMS[alarm.kind].notification)
+    if channel is None:
+        return True
+    return await send_notice(publisher, key, alarm_event(key, alarm, channel), {"alarm": alarm.kind})
+
 
 INSPECTION_PERIOD: Final = 60.0
 """Seconds between runs of the inspection (job `stale_scan` of the sweep)."""

@@ -8,14 +8,13 @@ from typing import NamedTuple
 from ...core.clock import Millis
 from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
-from ...engine.fleet_cursor import FleetCursor
-from ...engine.queries import load_rows
-from ...engine.row_pace import CountedTables, RowPace
+from ...engine.effects import load_rows
+from ...engine.sweeps import CountedTables, FleetCursor, RowPace
 from ...leases.rows import INDEX, fleet_key
 from ...leases.service.planning import Planning
 from ...leases.service.sweep_memory import PLANNED, SweepMemory
 from ...leases.service.takeover import SweptFleets, TakeoverSweep
-from ...scheduler.ingest.internal_events import EventPublisher
+from ...scheduler.ingest.queue_consumer import EventPublisher
 from ...storage.names import FLEETS, SWEEPS
 from ...storage.ports import RowQuery
 from ...web.problem import not_found

@@ -26,7 +26,7 @@ from ...engine.thread_runner import ThreadRunner
 from ...storage.blocking import BlockingTables
 from ...storage.transition_trace import traced_blocking
 from ..loads import MOST
-from ..owners.endpoint import endpoint_fault
+from ..owners import endpoint_fault
 from ..protocol.membership import ServerReport
 from ..rows import MAX_PARTITIONS, Fleet, fleet_key, server_key
 from .callback_threads import CallbackThreads

@@ -23,7 +23,7 @@ from ..loads import server_loads
 from ..planner import PartitionMove, PartitionPlan
 from ..planner_input import PlannerInput, read_fleet, read_planner_input
 from ..profiles import Profile
-from ..protocol import resizing, rollback, takeover
+from ..protocol import repair, resizing, takeover
 from ..rows import MAX_ORDERS, ActiveIntents, Server, parse_partition, parse_server, partition_key
 from ..rules import ServerObservation, ServerSession
 from .keeper_state import KeeperState
@@ -209,7 +209,7 @@ class ScanLoop:
             return
         self._next_raise = now + min(4 * POLL, self._profile.beat / 4)
         known = dict(self._keeper_state.lost_epochs)
-        raised = yield from rollback.raise_epochs(self._key, known)
+        raised = yield from repair.raise_epochs(self._key, known)
         self._keeper_state.mark_raised(known if not self._keeper_state.quarantined else {number: known[number] for number in raised})
 
     def _look_after(self, now: float) -> Work[None]:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from ...core.clock import Millis
 from ...engine.effects import LOST, Steps, get, receiving, sending, write
-from ...engine.moments import SentAt
+from ...engine.validity import SentAt
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Replace, Row, WriteRefused
 from .. import rules, unreadable_rows

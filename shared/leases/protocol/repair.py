@@ -2,19 +2,22 @@
 
 A partition with a missing row is not free: its owner continues, since it writes only its own row. The row of a server that speaks HTTP
 lists its partitions. A server with the library keeps them in memory, so while one lives, no other process can know them.
+
+After the storage service has lost acknowledged writes: raise epochs, so that none is given to two owners.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import batched
 from typing import NamedTuple
 
 from ...engine.effects import Steps, load, write
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge
-from .. import unreadable_rows
+from .. import rules, unreadable_rows
 from ..rows import FLEET, PARTITIONS, SERVERS, Fleet, Partition, join_held, parse_server, partition_key, server_key
-from .takeover import insert_missing_rows
+from .takeover import insert_missing_rows, read_owners
 
 
 class OwnersUnknown(NamedTuple):
@@ -60,3 +63,23 @@ def reopen(key: str, etag: str) -> Steps[bool]:
     """Reopen a closed fleet, on the ETag that shows it: a writer that still wants to change the closed fleet is refused."""
     answer = yield from write(FLEETS, key, Merge(FLEET, {"closed": False}, etag))
     return isinstance(answer, Applied)
+
+
+def raise_epochs(key: str, known: Mapping[int, int]) -> Steps[list[int]]:
+    """Raise the stored epochs of partitions to `known`, and return the partitions that are settled.
+
+    known: epochs under which the caller acted before the rollback, by partition. A partition is settled if its row is missing or has that
+    epoch or a higher one. While a living owner has a lower one, only that owner may write the row. The next claim then has a higher epoch
+    than all that acted.
+    """
+    found, owners = yield from read_owners(key, sorted(known), set())
+    settled = set(known)
+    for partition, etag in found:
+        if partition.epoch >= known[partition.number]:
+            continue
+        settled.discard(partition.number)
+        if not partition.owner or rules.has_ended(partition.incarnation, owners.get(partition.owner)):
+            answer = yield from write(FLEETS, key, Merge(partition_key(partition.number), {"epoch": known[partition.number]}, etag))
+            if isinstance(answer, Applied):
+                settled.add(partition.number)
+    return sorted(settled)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...core.clock import Clock
-from ...delivery.fleet_owners.model import PartitionOwner
+from ...delivery.fleet_owners import PartitionOwner
 from ...engine.async_runner import AsyncRunner
 from ...tenants.cache import Cached
-from ..owners.lookup import FleetState, OwnerRows, owner_from, partition_in_force, read_fleet_state, read_owner
+from ..owners import FleetState, OwnerRows, owner_from, partition_in_force, read_fleet_state, read_owner
 from ..rows import fleet_key
 
 OWNER_FRESH = 2.0

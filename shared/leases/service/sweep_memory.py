@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown
-from ...engine.queries import each_row
+from ...engine.effects import each_row
 from ...engine.row_codec import RowCodec
 from ...storage.names import SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Insert, Op, Props, Replace, Row, RowQuery, Tables

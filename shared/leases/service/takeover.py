@@ -17,8 +17,7 @@ from ...core.errors import StorageError
 from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, write
-from ...engine.fleet_cursor import FleetCursor, VisitFleet
-from ...engine.postponement import Postponement
+from ...engine.sweeps import FleetCursor, Postponement, VisitFleet
 from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Row
 from ..protocol import repair, resizing

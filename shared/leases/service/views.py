@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem
 from ...engine.async_runner import AsyncRunner
-from ...engine.effects import Steps, get, load
-from ...engine.queries import load_rows
+from ...engine.effects import Steps, get, load, load_rows
 from ...storage.names import FLEETS
 from ...storage.ports import RowQuery, Tables
 from ...tenants.cache import Cached
-from ...web.encoding import encode
-from ...web.etag import etag_of
+from ...web.etag import encode, etag_of
 from ...web.problem import not_found
 from .. import rules
 from ..loads import published_load

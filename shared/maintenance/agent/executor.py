@@ -14,8 +14,7 @@ from .app.messages import event_of
 from .app.reporter import Reporter
 from .effects import Approve, RunHook, SendResult
 from .hooks.runner import Hook, HookResult, HookRunner, RunningHook
-from .imds.client import Imds
-from .imds.clock import clock_error
+from .imds.client import Imds, clock_error
 from .loop import interpret_approval, interpret_poll
 from .model import HookKind, NodeState
 from .observations import DocumentRead, HookEnded, Observation, PollFailed

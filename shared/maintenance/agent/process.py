@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...core.clock import Millis
-from .observability.context import LogContext
-from .observability.figures import AgentFigures
+from .observability.health import AgentFigures
+from .observability.logs import LogContext
 
 
 class AgentProcess(NamedTuple):

@@ -37,9 +37,8 @@ from .imds.identity import disown, identify, remembered
 from .journal import Disk, DiskFolder, Journal, ReportBacklog, make_private_folder
 from .loop import AgentLoop, NullJournal
 from .model import EventPhase, EventRecord, NodeState
-from .observability.context import LogContext
-from .observability.figures import AgentFigures
-from .observability.health import AgentHealth, HealthServer
+from .observability.health import AgentFigures, AgentHealth, HealthServer
+from .observability.logs import LogContext
 from .observability.service_manager import ServiceManager
 from .observations import Observation, StartUp, StopRequested, Tick
 from .process import AgentProcess

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import orjson
 
 from ...core.clock import Millis
-from ...engine.fleet_cursor import OTHER_FLEETS, named_fleets
-from ...engine.queries import load_rows
+from ...engine.effects import load_rows
+from ...engine.sweeps import OTHER_FLEETS, named_fleets
 from ...storage.names import MAINTENANCE
 from ...storage.ports import Props, Row, RowQuery, Tables
 from ..decisions.domain_guard import is_live

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ...core.clock import Millis, to_text
 from ...leases.fleet_notices import name_in_id, send_notice
-from ...scheduler.ingest.internal_events import EventPublisher
+from ...scheduler.ingest.queue_consumer import EventPublisher
 from ..rows import AlarmsRow, EventRow
 from ..rule_settings import MaintenanceSettings
 from ..rules import unpublished

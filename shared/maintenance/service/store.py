@@ -9,7 +9,7 @@ from itertools import batched
 from typing import Final
 
 from ...core.clock import Millis
-from ...engine.queries import each_page, load_rows
+from ...engine.effects import each_page, load_rows
 from ...leases.rows import FLEET, Fleet, parse_fleet
 from ...storage.names import FLEETS, MAINTENANCE
 from ...storage.ports import ANY, MAX_EGT_ROWS, Applied, Delete, Insert, Merge, Op, Props, Replace, Row, RowQuery, Tables, Upsert, Where

@@ -10,12 +10,10 @@ from typing import Final, NamedTuple
 from ...core.clock import Clock, Millis
 from ...core.pressure import PressureGauge
 from ...engine.conflicts import CONFLICT, WriteConflict, try_repeatedly
-from ...engine.fleet_cursor import FleetCursor, VisitFleet
-from ...engine.postponement import RUNS_A_SWEEP, SCAN_PERIOD, Postponement
-from ...engine.row_pace import RowPace
+from ...engine.sweeps import RUNS_A_SWEEP, SCAN_PERIOD, FleetCursor, Postponement, RowPace, VisitFleet
 from ...leases.fleet_notices import channel_for
 from ...leases.rows import FLEET, Fleet, parse_fleet
-from ...scheduler.ingest.internal_events import EventPublisher
+from ...scheduler.ingest.queue_consumer import EventPublisher
 from ...storage.names import FLEETS, MAINTENANCE
 from ...storage.ports import Row, Tables
 from .. import rules
@@ -27,7 +25,7 @@ from . import figures, notifications
 from .arm import Acknowledge, Acknowledged
 from .definition import read_maintenance_settings
 from .leases_port import Leases
-from .other_fleets import OtherFleets
+from .reports import OtherFleets
 from .store import ATTEMPTS, MaintenanceStore, StoredEvents, changed_events
 
 log = logging.getLogger(__name__)

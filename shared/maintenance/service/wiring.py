@@ -7,15 +7,14 @@ from collections.abc import Awaitable, Callable
 from ...checkpoints.turns import NO_PENDING, PendingImpact
 from ...core.clock import Clock
 from ...core.pressure import PressureGauge
-from ...engine.row_pace import CountedTables, RowPace
+from ...engine.sweeps import CountedTables, RowPace
 from ...storage.ports import Tables
 from ...tenants.cache import Cached
 from ...tenants.model import Limits, no_limits
 from . import figures
 from .definition import read_maintenance_settings
 from .leases_port import Leases
-from .other_fleets import OtherFleets
-from .reports import ReportRounds
+from .reports import OtherFleets, ReportRounds
 from .service import MaintenanceService
 from .store import MaintenanceStore
 from .sweep import MaintenanceSweep, Told

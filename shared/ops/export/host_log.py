@@ -6,6 +6,8 @@ output at Information, a line of standard error at Warning if it contains "warn"
 A line with the prefix `LanguageWorkerConsoleLog` would reach the platform's own log alone.
 Sources: azure-functions-host, GrpcWorkerChannel.Log, WorkerProcess and WorkerConsoleLogService; azure-functions-python-worker,
 proxy_worker/dispatcher.py.
+
+The levels from which the Functions host logs the lines of a category: those of host.json and of the app settings that override it.
 """
 
 from __future__ import annotations
@@ -14,10 +16,42 @@ import asyncio
 import logging
 import sys
 import weakref
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, Final
 
 from .log_filter import without_users_and_queries
+
+CONSOLE: Final = "Host.Function.Console"
+"""The category of the lines that a worker prints."""
+OVERRIDE: Final = "AzureFunctionsJobHost__logging__logLevel__"
+"""Prefix of the app settings that override `logging.logLevel` of host.json; the rest of the name is the category."""
+LEVELS: Final[Mapping[str, int]] = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "information": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+    "none": logging.CRITICAL + 1,
+}
+"""Levels of `logging` by .NET's names, in lower case."""
+_DEFAULT: Final = "default"
+
+
+def log_levels(host: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, int]:
+    """Return the levels by category, in lower case. host: the document of host.json. Unknown names of levels are left out."""
+    of_file = host.get("logging", {}).get("logLevel", {})
+    of_settings = {name[len(OVERRIDE) :]: level for name, level in environ.items() if name.lower().startswith(OVERRIDE.lower())}
+    found = {name.lower(): str(level).lower() for name, level in [*of_file.items(), *of_settings.items()]}
+    return {name: LEVELS[level] for name, level in found.items() if level in LEVELS}
+
+
+def lowest_level(levels: Mapping[str, int], category: str) -> int:
+    """Return the level from which a category is logged: that of the longest name with which the category begins, else the default."""
+    names = [name for name in levels if name != _DEFAULT and category.lower().startswith(name)]
+    return levels[max(names, key=len)] if names else levels.get(_DEFAULT, logging.INFO)
+
 
 _OWN: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
 """The fields of every record; any other field came with `extra`."""

@@ -259,7 +259,7 @@ class Exporting:
             return
         import orjson
 
-        from .host_levels import CONSOLE, OVERRIDE, log_levels, lowest_level
+        from .host_log import CONSOLE, OVERRIDE, log_levels, lowest_level
 
         try:
             host = orjson.loads((self._app / "host.json").read_bytes())

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from ...core.clock import Millis
-from ...scheduler.event_clock import ClockFinding
-from ...scheduler.wakes.ticks import SILENT_FROM, SweepTimes
+from ...scheduler.shard.event_clock import ClockFinding
+from ...scheduler.wakes.service import SILENT_FROM, SweepTimes
 
 MAX_SKEW_MS = 10_000
 """Largest proven difference between the app's clock and storage's, in milliseconds."""

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...engine.stored_forms import StoredForms, sentence
-from ...scheduler.event_clock import ClockFinding
-from ...scheduler.wakes.ticks import SWEEP_ROW, times_of
+from ...scheduler.shard.event_clock import ClockFinding
+from ...scheduler.wakes.service import SWEEP_ROW, times_of
 from ...storage.names import PK_TICKS, SHARDS, SWEEPS
 from ...storage.ports import Page, RowQuery, Tables
 from ...tenants.cache import Cached

@@ -13,14 +13,14 @@ from prometheus_client.registry import Collector
 
 from ...checkpoints.service.views import TurnFigures as TurnFigures
 from ...core.clock import Millis
-from ...engine.fleet_cursor import OTHER_FLEETS
+from ...engine.sweeps import OTHER_FLEETS
 from ...fleets.watch.alarms import KINDS
 from ...fleets.watch.figures import FleetFigures
 from ...maintenance.service.alarms import ALARMS
 from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from ...scheduler.queries.totals import Total
 from ...scheduler.shard import ledger
-from ...scheduler.wakes.ticks import SweepTimes
+from ...scheduler.wakes.service import SweepTimes
 
 BOUNDS: tuple[Millis, ...] = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 100_000, 1_000_000, 10_000_000)
 """Upper bounds of the histogram's buckets in milliseconds: a selection of the ledger's. 18 series per tenant and channel."""

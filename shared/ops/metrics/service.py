@@ -14,20 +14,20 @@ from ...core.clock import Clock, Millis
 from ...core.errors import Problem, Rejected, Unavailable
 from ...core.ids import Ids
 from ...delivery import circuit_breaker
-from ...engine.queries import load_rows
+from ...engine.effects import load_rows
 from ...fleets.watch.figures import FleetFigures
 from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
-from ...scheduler.end_notes import read_ends
 from ...scheduler.keys import GATE, index_partitions, index_shard, shard_tenant
 from ...scheduler.protocol.dispatch import rounds_of
-from ...scheduler.protocol.index_counts import counts_of_row
+from ...scheduler.protocol.ingest import counts_of_row
 from ...scheduler.protocol.user_ends import NO_ENDS, with_ends
+from ...scheduler.queries.end_notes import read_ends
 from ...scheduler.queries.stats import count_working
 from ...scheduler.queries.totals import Totals
 from ...scheduler.rules import may_take
 from ...scheduler.shard.gate import Counts, Gate, parse_gate
 from ...scheduler.timings import OWNER_SILENT, STUCK_ROUNDS
-from ...scheduler.wakes.ticks import SWEEP_ROW, times_of
+from ...scheduler.wakes.service import SWEEP_ROW, times_of
 from ...storage import Storage
 from ...storage.names import ALL_QUEUES, EVENTS, PK_TICKS, POISON_QUEUES, SHARDS, SWEEPS, TENANTS
 from ...storage.ports import MAX_PAGE, Row, RowQuery

@@ -7,10 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from ...tenants.model import LabelName
-from ...web.fields.durations import Duration, Time
 from ...web.fields.error_texts import Shaped
 from ...web.fields.params import NotBeforeFrom
-from ...web.fields.types import Maybe, Name, Stamp, Strict
+from ...web.fields.types import Duration, Maybe, Name, Stamp, Strict, Time
 from ..changes.table import VERBS
 from ..model import MOST_LABEL_FILTERS, ErrorPart, EventState, IdPrefix, LabelText
 

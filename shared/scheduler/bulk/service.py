@@ -21,7 +21,7 @@ from ...core.clock import Millis, to_text
 from ...core.errors import StorageError
 from ...core.ids import Ids
 from ...engine.async_runner import AsyncRunner
-from ...engine.queries import each_row, load_rows
+from ...engine.effects import each_row, load_rows
 from ...storage.names import BULK_JOBS, PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Queues, Row, RowQuery, Upsert
 from ...web.problem import conflict, not_found, too_many

@@ -1,6 +1,8 @@
 """Events with `collapse`: the last one under an id replaces those before it that no owner has claimed.
 
 Posts to one id take turns in a process, and those that wait for their turn are merged: only the one that was received last is written.
+
+A post of an event whose id belongs to a run that has ended without a delivery: it schedules nothing, unless the caller asks for more.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ from ...delivery.channels.content import STORED as TYPE
 from ...delivery.channels.event_target import STORED
 from ...storage.ports import Props
 from ...web.arrivals import Arrival
-from ...web.problem import conflict
+from ...web.problem import conflict, not_found
 from ..facets.finding import MARK
-from ..ingest.admission import Admitted, Ingest
-from ..model import EventIn
-from ..owed import CALLBACKS
+from ..ingest.admission import ENDED_UNDELIVERED, Admitted, Ingest
+from ..model import EventIn, OnConflict
+from ..properties.owed import CALLBACKS
+from ..properties.receipts import Received
 from ..queries.lookup import EventLookup
-from ..receipts import Received
 from ..rows import COLLAPSE, FIRST, TIMEOUT, EventToStore, etag_of_row
 from ..rules import NEVER, is_over, may_change
 from .verbs import FIRING, ChangeRequest, Changes
@@ -186,3 +188,44 @@ def replacement(former: Mapping[str, Any], last: Mapping[str, Any], due: Millis)
     change |= {"failed": 0} if former.get("failed") else {}
     change |= {"chunks": 1, FIRST: first, **{name: value for name, value in last.items() if name not in KEPT}}
     return min(due, first + int(last[COLLAPSE])), change
+
+
+class EndedIds:
+    """Carries out `on_conflict`. One per process."""
+
+    def __init__(self, changes: Changes, lookup: EventLookup) -> None:
+        self._changes, self._lookup = changes, lookup
+
+    async def answered(self, tenant: str, made: Sequence[Admitted], wanted: OnConflict) -> list[Admitted]:
+        """Return the events of a post, those that are dead redriven if `wanted`.
+
+        Raises 409 `already-final` before it redrives any, if one has ended without a delivery and that is not accepted.
+        """
+        for each in made:
+            if each.ended and (wanted == "error" or (wanted == "redrive" and each.ended != "dead")):
+                raise _ended(each.id, each.ended)
+        if wanted != "redrive":
+            return list(made)
+        return [await self._redriven(tenant, each) if each.ended else each for each in made]
+
+    async def _redriven(self, tenant: str, dead: Admitted) -> Admitted:
+        mine = True
+        try:
+            await self._changes.redrive_one(ChangeRequest(tenant), dead.id)
+        except Problem as refused:
+            # Another call has redriven it.
+            if refused.code != "not-dead":
+                raise
+            mine = False
+        row = await self._lookup.event(tenant, dead.id)
+        if row is None:
+            raise not_found("event")
+        state = str(row.props["state"])
+        if not mine and state in ENDED_UNDELIVERED and state != "dead":
+            # The event was cancelled or has lapsed since the other call redrove it.
+            raise _ended(dead.id, state)
+        return Admitted(dead.id, row, False, state if state in ENDED_UNDELIVERED else "")
+
+
+def _ended(event_id: str, state: str) -> Problem:
+    return conflict("already-final", f"the event {event_id} exists and is {state}: this request schedules nothing; use a new id")

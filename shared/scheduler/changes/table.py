@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 from ...core.clock import Millis
 from ...core.durations import MAX_DURATION
 from ...core.errors import Problem
-from ...engine.queries import load_rows
+from ...engine.effects import load_rows
 from ...storage.names import EVENTS
 from ...storage.ports import Props, Row, RowQuery
-from ..facets.copies import ORIGIN
+from ..facets import ORIGIN
 from ..keys import MIRRORED, Address, place_of
-from ..overlap import KEY, OVERLAP, asked_props, has_line
+from ..properties.overlap import KEY, OVERLAP, asked_props, has_line
+from ..properties.receipts import MEMBERS, MOVED, RECEIVED
 from ..protocol.changing import WINDOW, cancel_together
 from ..queries.event_filter import EventFilter
-from ..receipts import MEMBERS, MOVED, RECEIVED
 from ..rules import asked_due, may_change
 from .verbs import ChangeRequest, Changes
 

@@ -21,14 +21,14 @@ from ...storage.ports import Merge, Props, Row
 from ...web.arrivals import Arrivals
 from ...web.etag import check_if_match
 from ...web.problem import conflict, not_found
-from ..end_notes import EndNotes
 from ..facets import FACETS
-from ..facets.fanouts.names import id_names
+from ..facets.fanouts import id_names
 from ..facets.finding import LABEL_ROWS, MARK, digests_of, file_rows
 from ..ingest.admission import Ingest
 from ..ingest.writer import JoinedPlace, Writer
 from ..keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, parse_address, place_of, shard_tenant
 from ..model import EventPatch
+from ..properties.receipts import MEMBERS, Received
 from ..protocol.changing import (
     WINDOW,
     ChangeResult,
@@ -48,9 +48,9 @@ from ..protocol.dispatch import ShardMessage, send
 from ..protocol.mirroring import mirror, mirror_event, note_on_side
 from ..protocol.moving import copied, moved_wake
 from ..protocol.owning import note_of
+from ..queries.end_notes import EndNotes
 from ..queries.event_filter import EventFilter
 from ..queries.lookup import START, EventLookup, ListPosition
-from ..receipts import MEMBERS, Received
 from ..rows import COLLAPSE, etag_of_row, withdrawn
 from ..rules import may_change, visible_at
 from ..shard.queued_ids import Queued

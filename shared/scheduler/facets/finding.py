@@ -41,10 +41,10 @@ from ...storage.names import EVENTS, SHARDS, SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Insert, Op, Props, Row, Upsert, Value, WriteRefused
 from ..keys import END_EVENTS, FIRST_EVENT, digest, index_key, index_partition, minute_of, shard_tenant
 from ..points import Facet, Filing, Known
+from ..properties.work_rows import work_of
 from ..rules import WAITING, due_at, tally
 from ..shard.gate import Counts, Gate, parse_gate, read_gate
 from ..timings import CLAIM_AHEAD
-from ..work_rows import work_of
 
 type ListedState = Literal["dead", "retrying"]
 LISTED: Final[tuple[ListedState, ...]] = get_args(ListedState.__value__)

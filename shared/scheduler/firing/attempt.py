@@ -1,10 +1,12 @@
-"""One delivery attempt of a claimed event: wait for a slot, check that it may start, send, and decide what becomes of the event."""
+"""One delivery attempt of a claimed event: wait for a slot, check that it may start, deliver, and decide the outcome."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...core.clock import Clock, Millis
@@ -16,28 +18,189 @@ from ...delivery.channels.model import FleetChannel, HttpChannel, LongWork
 from ...delivery.channels.ports import CompletionOffer, OutgoingDelivery, SecondVerdict, Target, Verdict
 from ...delivery.flow.lane import Lane
 from ...delivery.flow.service import Flow
+from ...engine.effects import Steps
 from ...storage.ports import Props
 from .. import rules
-from ..answer_rows import kept
-from ..attempt_history import ERROR_LENGTH, with_attempt
-from ..facets.long_work.rules import accepted
-from ..failures import counting, failed_attempt, stale_answer, unreached_owner
+from ..facets.long_work import accepted
+from ..failures import UNREACHED, counting, failed_attempt, stale_answer, unreached_owner
 from ..keys import Address
-from ..late_reasons import Span, expected_at, with_waits
-from ..overlap import KEY
+from ..properties.attempts import ERROR_LENGTH, history_of, kept, with_attempt
+from ..properties.late_reasons import LATE_FROM, LateReason, Span, between_attempts, expected_at, split, with_waits
+from ..properties.overlap import KEY
 from ..rows import TIMEOUT, content_of
 from ..rules import punctual_at
 from ..shard.retries import RetryPolicy
-from ..timings import CHANNEL_UNREAD_WAIT, INTERNAL_FAILURE_WAIT, MOST_LOST_OWNERS
-from .permission import StartPermission
-from .waits import Waits
+from ..timings import CHANNEL_UNREAD_WAIT, HEARTBEAT_EVERY, INTERNAL_FAILURE_WAIT, MOST_LOST_OWNERS, OWNER_MAY_START
 
 if TYPE_CHECKING:
-    from ...delivery.fleet_owners.model import PartitionOwner
-    from ...delivery.fleet_owners.routing import OwnerRouting, Routed
-    from ..facets.long_work.tokens import WorkTokens
+    from ...delivery.fleet_owners import OwnerRouting, PartitionOwner, Routed
+    from ..facets.long_work import WorkTokens
+    from ..mirror.unmirrored import ShardGuard
 
 log = logging.getLogger(__name__)
+
+
+class StartPermission:
+    """The permission of one owner. A delivery starts only while it holds."""
+
+    def __init__(self, clock: Clock, asked_at: float, guard: ShardGuard) -> None:
+        """asked_at: monotonic time at which the request to take the shard was sent."""
+        self._clock, self._heartbeat_at, self._guard = clock, asked_at, guard
+        self._renewed = asyncio.Event()
+        self._watch: asyncio.Task[None] | None = None
+        self.ended = False
+        """Nothing more may be started: another owner has the shard, or this one has ended."""
+        self.shard_lost = False
+        """Another owner or the other account has taken the shard."""
+
+    def covers_now(self) -> bool:
+        """Return True if the last heartbeat, and the last observation of the fence, cover a delivery that starts now."""
+        return not self.ended and self._clock.monotonic() - self._heartbeat_at < OWNER_MAY_START and self._guard.may_start
+
+    async def wait_to_start(self) -> bool:
+        """Wait until a delivery may start; return False if none may start any more."""
+        while not self.ended:
+            if self.covers_now():
+                return True
+            await self._renewed.wait()
+        return False
+
+    def heartbeat_due(self) -> bool:
+        """Return True if the owner must send a heartbeat although nothing else is to be written."""
+        return self._clock.monotonic() - self._heartbeat_at >= HEARTBEAT_EVERY
+
+    def renew(self, sent: float) -> None:
+        """Note a transaction that succeeded. sent: monotonic time at which it was sent; validity counts from there."""
+        self._heartbeat_at = sent
+        self._guard.note_change()
+        self._wake_waiting()
+
+    def lose_shard(self) -> None:
+        """Note that another owner or the other account has the shard."""
+        self.ended = self.shard_lost = True
+
+    def end(self) -> None:
+        """Let nothing more start."""
+        self.ended = True
+        self._renewed.set()
+
+    def _wake_waiting(self) -> None:
+        """Let deliveries that wait for permission check it again."""
+        self._renewed.set()
+        self._renewed = asyncio.Event()
+
+    async def confirm_side(self) -> bool:
+        """Observe the fence and bring the copy up to date; return False if the other account serves the shard."""
+        return await self._guard.look()
+
+    def start_watch(self) -> None:
+        """Observe the fence and keep the copy up to date in a task of its own."""
+        self._watch = self._guard.start_watch(self._overtaken, self._wake_waiting)
+
+    def cancel_watch(self) -> None:
+        """Ask the task of `start_watch` to end."""
+        if self._watch is not None:
+            self._watch.cancel()
+
+    async def watch_ended(self) -> None:
+        """Wait for the end of the task of `start_watch`."""
+        if self._watch is not None:
+            await asyncio.gather(self._watch, return_exceptions=True)
+
+    def _overtaken(self) -> None:
+        """Note that the other account serves the shard now."""
+        self.lose_shard()
+        self._wake_waiting()
+
+    def before_end(self, entry: Props) -> Steps[bool]:
+        """Return the steps between a done gate and its ledger row."""
+        return self._guard.before_end(entry)
+
+
+MOST_SPANS = 50
+"""Spans of a kind that are remembered, the latest ones."""
+
+type LaneReason = Literal["rate", "concurrency"]
+
+
+class Waits:
+    """The observations of one owner."""
+
+    def __init__(self, clock: Clock, *, succeeds_lost: bool, asked_at: float) -> None:
+        """succeeds_lost: the owner before this one disappeared. asked_at: monotonic time at which the request for the shard was sent."""
+        self._clock = clock
+        before: LateReason = "owner-lost" if succeeds_lost else "not-taken"
+        self._before = Span(before, 0, clock.now() - round((clock.monotonic() - asked_at) * 1000))
+        self._storage: deque[Span] = deque(maxlen=MOST_SPANS)
+        self._full: dict[str, deque[Span]] = {}
+        """By channel: when it could take no more."""
+        self._keyed: dict[str, Millis] = {}
+        """By event: the time since which it waits for its ordering key."""
+        self._lost: dict[str, Millis] = {}
+        """By event: the time until which it waited for its key at an owner that has disappeared."""
+        self._unowned: dict[str, Millis] = {}
+        """By event: the time since which it waits for the owner of its partition."""
+        self.storage(asked_at)
+
+    def storage(self, began: float) -> None:
+        """Note a request to storage that has ended. began: monotonic time."""
+        took = round((self._clock.monotonic() - began) * 1000)
+        if took >= LATE_FROM:
+            now = self._clock.now()
+            self._storage.append(Span("storage", now - took, now))
+
+    def keyed(self, event: str, since: Millis, lost: Millis = 0) -> None:
+        """Note that an event waits for its ordering key. lost: until when it did so at an owner that has disappeared; 0 for none."""
+        self._keyed.setdefault(event, since)
+        if lost:
+            self._lost.setdefault(event, lost)
+
+    def unowned(self, event: str, since: Millis) -> None:
+        """Note that an event waits for the owner of its partition."""
+        self._unowned.setdefault(event, since)
+
+    def full(self, channel: str, reason: LaneReason, until: Millis) -> None:
+        """Note that the channel takes no more events before `until`, when it is looked at again."""
+        now = self._clock.now()
+        spans = self._full.setdefault(channel, deque(maxlen=MOST_SPANS))
+        if spans and spans[-1].end >= now and spans[-1].reason == reason:
+            now = spans.pop().first
+        spans.append(Span(reason, now, max(now, until)))
+
+    def parts(self, props: Mapping[str, Any], first: Millis, fired: Millis, target: Target, own: Span | None) -> dict[LateReason, Millis]:
+        """Return the reasons for the wait of an attempt that should have started at `first` and started at `fired`, in milliseconds each.
+
+        own: the time for which it waited in line.
+        """
+        found: dict[LateReason, Millis] = {}
+        # Lateness may count from a later time: that of a change to a due time which was past.
+        first = max(first, expected_at(props))
+        if fired - first < LATE_FROM and "next" not in props:
+            return found
+        if fired - first >= LATE_FROM:
+            event, before = str(props["id"]), self._before
+            if event in self._lost:
+                before = before._replace(first=self._lost[event])
+            alone = [before] if own is None else [before, own]
+            if (since := self._keyed.get(event)) is not None:
+                alone.append(Span("ordering-key", since, fired))
+            if (since := self._unowned.get(event)) is not None:
+                alone.append(Span("partition-owner", since, fired))
+            found = split(first, fired, chain(alone, self._observed(target, first)))
+        if "next" in props:
+            history = history_of(props)
+            if pause := between_attempts(props, history[-1][0] if history else None):
+                reason: LateReason = "partition-owner" if history[-1][1] == "stale" or props.get(UNREACHED) else "retry"
+                found[reason] = found.get(reason, 0) + pause
+        return found
+
+    def _observed(self, target: Target, first: Millis) -> Iterable[Span]:
+        """Return the spans that may matter to an event of `first`."""
+        holds = [Span(hold.reason, hold.first, hold.end) for hold in target.ended_holds]
+        # From the latest on: requests end one after the other, and most of them before any of a herd's events is due.
+        storage = takewhile(lambda span: span.end > first, reversed(self._storage))
+        return chain(holds, storage, self._full.get(target.name, ()))
+
 
 NOT_HTTP = "the event has a target, and its channel is no http channel any more"
 NO_BYTES = "the event's content type is not valid, or its payload is not the base64 of its bytes"
@@ -190,7 +353,7 @@ class DeliveryAttempts:
             props, fired = {**props, **sends, "history": history}, verdict.sent_at
         answer = kept(verdict.answer, fired, int(props["tries"]))
         if verdict.later and (spec := long_work_of(target)) is not None and offer is not None:
-            from ..facets.long_work.tokens import hash_of
+            from ..facets.long_work import hash_of
 
             token_hash = hash_of(offer.token(int(props["tries"])))
             outcome = accepted(props, spec, token_hash, began=fired, now=now, status=verdict.status, kept=answer)

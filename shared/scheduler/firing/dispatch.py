@@ -22,6 +22,7 @@ from ...tenants.model import Retry
 from .. import rules
 from ..facets import FACETS, facets_for
 from ..keys import is_shard, shard_tenant
+from ..mirror.unmirrored import UNGUARDED, ShardGuard
 from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, ended_owner, parse_messages, postpone, send
 from ..shard.gate import parse_gate, read_gate
@@ -29,19 +30,15 @@ from ..shard.ledger import entry_for
 from ..shard.retries import RetryPolicy, policy_of
 from ..shard_services import ShardServices
 from ..timings import BUSY_OWNERS, MIRROR_ASKED_AGAIN_AFTER, TAKEN_WITHIN
-from ..unmirrored import UNGUARDED, ShardGuard
 from .arrivals import Arrivals, no_arrivals
-from .attempt import DeliveryAttempts, DeliveryMeans, TenantDelivery
-from .bursts import Bursts
+from .attempt import DeliveryAttempts, DeliveryMeans, StartPermission, TenantDelivery, Waits
+from .invocations import Bursts, SharedInvocation, SmallShard
 from .owner import Owner, OwningProcess
-from .permission import StartPermission
-from .shared_invocation import SharedInvocation, SmallShard
-from .waits import Waits
 
 if TYPE_CHECKING:
-    from ...delivery.fleet_owners.routing import OwnerRouting
-    from ..facets.long_work.tokens import WorkTokens
-    from ..outcomes.callback_writer import TellOutcomes
+    from ...delivery.fleet_owners import OwnerRouting
+    from ..facets.long_work import WorkTokens
+    from ..outcomes.callbacks import TellOutcomes
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +89,7 @@ class Firing:
     @cached_property
     def tokens(self) -> WorkTokens:
         """Makes the tokens of receivers that may complete events later."""
-        from ..facets.long_work.tokens import WorkTokens
+        from ..facets.long_work import WorkTokens
 
         return WorkTokens(self._settings.master_key, self._settings.base_url)
 

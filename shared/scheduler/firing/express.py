@@ -17,10 +17,10 @@ from ...core.errors import StorageError, Unavailable
 from ...delivery.flow.service import Flow
 from ...engine.leaving import end_within
 from ..facets import FACETS
-from ..ingest.account_rotation import AccountRotation
+from ..ingest.open_shards import AccountRotation
 from ..ingest.writer import Stored
 from ..keys import Address, event_row, place_of, placed, shard_key
-from ..overlap import has_line
+from ..properties.overlap import has_line
 from ..protocol import express, owning
 from ..protocol.ingest import KnownId, file_shard, known_id, register_id
 from ..rows import EventToStore

@@ -21,10 +21,10 @@ from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
 from .. import rules
 from ..facets.finding import HELD, held_numbers
-from ..facets.long_work.rules import silence
-from ..key_lines import KeyLines
+from ..facets.long_work import silence
+from ..key_lines.service import KeyLines
 from ..keys import shard_tenant
-from ..overlap import has_line
+from ..properties.overlap import has_line
 from ..protocol import express, holding, owning
 from ..protocol.dispatch import ShardMessage, announce, send
 from ..shard.ledger import entry_for
@@ -42,14 +42,11 @@ from ..timings import (
 from ..wakes.service import Wakes
 from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, unclaimed
-from .due_times import DueTimes
-from .keyed import KeyedEvents
-from .lane_workers import LaneWorkers
-from .owed_outcomes import OwedOutcomes
-from .unowned import UnownedEvents
+from .keyed import KeyedEvents, UnownedEvents
+from .owner_tasks import DueTimes, LaneWorkers, OwedOutcomes
 
 if TYPE_CHECKING:
-    from ..outcomes.callback_writer import TellOutcomes
+    from ..outcomes.callbacks import TellOutcomes
 
 log = logging.getLogger(__name__)
 

@@ -29,19 +29,18 @@ from ...web.bodies import Pace, element_spans, parse_body
 from ...web.json_spans import Span
 from ...web.parsing import is_lenient_json, too_deep
 from ...web.problem import invalid, not_found, unreadable
-from ..facets.fanouts.names import MADE, fanned_out
+from ..facets.fanouts import MADE, fanned_out
 from ..model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, MOST_CHANNELS, OUTLIVED, EventIn, EventPatch, SizesOut
-from ..overlap import KEY
-from ..owed import CALLBACK_OF, CALLBACKS_PATCH, OUTCOMES, NamesCallbacks
+from ..properties.overlap import KEY
+from ..properties.owed import CALLBACK_OF, CALLBACKS_PATCH, OUTCOMES, NamesCallbacks
 from ..rows import TIMEOUT, EventToStore, body_of, body_props, etag_of_row, new_event, retry_props, row_size
 from ..rules import NEVER, durability_of, spread
 from ..shard.queued_ids import Queued, QueuedIds, name_of
 from ..shard_services import ShardServices
 from ..timings import DAY
 from .event_limits import Admission, EventLimits
-from .messages import MESSAGE_ROOM, encode_event
+from .messages import MESSAGE_ROOM, Outbox, encode_event
 from .open_shards import DeadlineExceeded
-from .outbox import Outbox
 from .writer import Stored, Writer
 
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)

@@ -1,18 +1,167 @@
-"""The limits of a tenant on its events: how many are open, and how many come in a second."""
+"""The limits of a tenant on its events: how many are open, and how many come in a second.
+
+The numbers of tenants' open events, as one process lets them in: a count of storage, and what was let in since it began.
+
+A count is used for `OPEN_COUNT_FRESH_FOR` seconds. The first request after that counts again, and those that come meanwhile wait for it, so
+that nothing is let in that the new number lacks. What is being stored while storage is counted may be counted twice: before such a number
+refuses an event, all of that is awaited and storage counted again. Other processes let in events too, which the next count has.
+
+Notices of limits: a tenant that subscribes is told once an hour of each of its limits that refuses a call.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
-from ...core.errors import Problem
+from ...core.clock import Clock
+from ...core.errors import Problem, StorageError
 from ...core.readable import count_of
-from ...delivery.flow.rate_limiter import RateLimiter, most_at_once
+from ...delivery.flow.shared_limits import RateLimiter, most_at_once
+from ...delivery.notices import Notify
 from ...tenants.model import Tenant
+from ...tenants.store import TenantDirectory
 from ...web.problem import invalid, too_many
-from ..timings import OPEN_EVENTS_RETRY
-from .limit_notices import LimitNotices
-from .open_events import OpenEvents
+from ..timings import OPEN_COUNT_FRESH_FOR, OPEN_EVENTS_RETRY, UNSETTLED_WAIT
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Known:
+    """The figures of one tenant in this process."""
+
+    total: int = 0
+    at: float = -math.inf
+    """Monotonic time at which storage began to count."""
+    storing: int = 0
+    """Events that are let in and not yet stored, or known not to be."""
+    doubled: int = 0
+    """Most events that the total has twice."""
+    count: asyncio.Future[int] | None = None
+    """The count that is under way."""
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while nothing is being stored."""
+
+
+class OpenEvents:
+    """The numbers of open events, and the decision on further ones. One per process; belongs to one event loop."""
+
+    def __init__(self, count: Callable[[str], Awaitable[int]], clock: Clock) -> None:
+        """count: reads the number of a tenant's open events. Raises `StorageError`."""
+        self._count, self._clock = count, clock
+        self._tenants: dict[str, _Known] = {}
+
+    async def take(self, tenant: str, limit: int, wanted: int, *, whole: bool = False, own: int = 0) -> int:
+        """Let in as many of `wanted` events as the limit admits; whole: all or none. Return their number. Raises `StorageError`.
+
+        own: events that the caller was let in with before, and has not begun to store. Call `stored` afterwards.
+        """
+        known = self._tenants.setdefault(tenant, _Known())
+        if self._clock.monotonic() - known.at >= OPEN_COUNT_FRESH_FOR or known.count is not None:
+            await self._counted(tenant, known)
+        if known.total + wanted > limit and known.doubled > own and known.total - known.doubled < limit:
+            if known.storing > own:
+                await self._settled(known)
+            if known.doubled > own:
+                await self._counted(tenant, known)
+        while known.count is not None:
+            # Another caller has begun it meanwhile.
+            await self._counted(tenant, known)
+        granted = min(wanted, max(0, limit - known.total))
+        if whole and granted < wanted:
+            granted = 0
+        known.total += granted
+        known.storing += granted
+        if granted:
+            known.settled.clear()
+        return granted
+
+    def stored(self, tenant: str, taken: int, unused: int = 0) -> None:
+        """Note that events which were let in are stored. unused: number of those that are not: they were refused, or stored before."""
+        known = self._tenants[tenant]
+        known.total -= unused
+        known.storing -= taken
+        if not known.storing:
+            known.settled.set()
+
+    async def _counted(self, tenant: str, known: _Known) -> None:
+        """Count again, or wait for the count that is under way. Raises `StorageError`, for all that wait."""
+        if known.count is None:
+            known.count = asyncio.ensure_future(self._count_again(tenant, known))
+            # Its callers may all be cancelled before it ends.
+            known.count.add_done_callback(lambda count: count.cancelled() or count.exception())
+        # A caller that is cancelled must not end the count of the others.
+        await asyncio.shield(known.count)
+
+    async def _count_again(self, tenant: str, known: _Known) -> int:
+        began, doubled = self._clock.monotonic(), known.storing
+        try:
+            # While it is counted, nothing is let in; `unused` of those that are being stored is taken off here.
+            known.total = 0
+            counted = await self._count(tenant)
+            known.total += counted + doubled
+            known.at, known.doubled = began, doubled
+            return counted
+        except BaseException:
+            known.at = -math.inf
+            raise
+        finally:
+            known.count = None
+
+    async def _settled(self, known: _Known) -> None:
+        """Wait until everything that was let in is stored, but no longer than `UNSETTLED_WAIT`."""
+        if not known.storing:
+            return
+        ways = (asyncio.ensure_future(known.settled.wait()), asyncio.ensure_future(self._clock.sleep(UNSETTLED_WAIT)))
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+
+
+TOLD_EVERY: Final = 3600.0
+"""Seconds in which a process notes a limit of a tenant once. The stored notice refuses what other processes note in this time."""
+MOST_KNOWN: Final = 10_000
+
+
+class LimitNotices:
+    """Notes limits that were reached. One per process."""
+
+    def __init__(self, directory: TenantDirectory, notify: Notify, clock: Clock) -> None:
+        self._directory, self._notify, self._clock = directory, notify, clock
+        self._told: OrderedDict[tuple[str, str], float] = OrderedDict()
+        """Monotonic time at which a limit of a tenant was last noted."""
+
+    async def reached(self, tenant: str, limit: str, detail: str) -> None:
+        """Note that a limit refused a call. What cannot be noted is noted at the next refusal; nothing is raised.
+
+        limit: its name, such as `open_events`.
+        """
+        now = self._clock.monotonic()
+        if now < self._told.get((tenant, limit), -math.inf) + TOLD_EVERY:
+            return
+        try:
+            settings = await self._directory.tenant(tenant)
+            if settings is None or settings.notices is None or "limit.reached" not in settings.notices.kinds:
+                return
+            # Before the write: calls that are refused meanwhile note nothing.
+            self._told[tenant, limit] = now
+            self._told.move_to_end((tenant, limit))
+            if len(self._told) > MOST_KNOWN:
+                self._told.popitem(last=False)
+            await self._notify(tenant, "limit.reached", limit, detail)
+        except StorageError as error:
+            self._told.pop((tenant, limit), None)
+            log.debug("A limit that was reached could not be noted: %s", error, extra={"action": "notice_postponed", "tenant": tenant})
+
 
 _NOTHING_REFUSED = too_many(OPEN_EVENTS_RETRY, "a limit is exceeded", "none")
 

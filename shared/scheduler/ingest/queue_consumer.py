@@ -1,4 +1,7 @@
-"""Accepts events from sources other than HTTP: the ingest queue, and callers of `Intake.take`."""
+"""Accepts events from sources other than HTTP: the ingest queue, and callers of `Intake.take`.
+
+Events that the service itself makes, such as alarms.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ import logging
 import math
 from collections.abc import Mapping, MutableSequence, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+from pydantic import TypeAdapter
 
 from ...core import backoff, tracing
 from ...core.clock import Millis
@@ -17,13 +23,16 @@ from ...storage.ports import Message
 from ...tenants.model import Tenant
 from ...web import auth
 from ...web.bodies import Pace
+from ...web.parsing import parse_with
 from ...web.problem import not_found
+from ..model import EventIn
 from ..rows import EventToStore
 from ..shard_services import ShardServices
 from ..timings import CARRIED_FROM_TRY, LONGEST_INTAKE_PAUSE, NEWER_RETRY_DELAY, OPEN_EVENTS_RETRY, POISON_RETRY_DELAY
 from .admission import Admitted, Ingest, unstored
 from .event_limits import Admission
 from .messages import (
+    Outbox,
     QueuedEvent,
     SignedMessage,
     as_stored_now,
@@ -33,11 +42,32 @@ from .messages import (
     parse_producer_message,
     parse_signed_message,
 )
-from .outbox import Outbox
 from .rejects import RefusedMessage, Rejects, key_in, masked, without_keys
 from .writer import Stored, Writer
 
 log = logging.getLogger(__name__)
+
+
+class EventPublisher(Protocol):
+    """Accepts events that the service makes."""
+
+    async def __call__(self, tenant: str, content: Mapping[str, Any]) -> None:
+        """Store the event; a repetition changes nothing. Raises `Problem`, `StorageError`."""
+
+
+_EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
+
+
+class InternalEvents:
+    """Stores alarms as events of their tenant."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        self._ingest = ingest
+
+    async def __call__(self, tenant: str, content: Mapping[str, Any]) -> None:
+        """Store the event by the same rules as any other, but for its tenant's `expires`. Raises `Problem`, `StorageError`."""
+        raw = orjson.dumps({"expires": None, **content})
+        await self._ingest.one(tenant, *parse_with(_EVENT, raw, "payload"))
 
 
 _SCOPES = frozenset({"events"})

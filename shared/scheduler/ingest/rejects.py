@@ -18,7 +18,7 @@ import orjson
 
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem
-from ...engine.queries import first_rows, has_rows
+from ...engine.effects import first_rows, has_rows
 from ...storage.names import LEDGER
 from ...storage.ports import ANY, Delete, Props, Row, RowQuery, Tables, Upsert, Where
 from ...web.etag import check_if_match, etag_of

@@ -18,22 +18,19 @@ from typing import NamedTuple
 from ...core import backoff
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown, StorageError, Unavailable
-from ...core.loop_turns import EVENTS, LoopTurns
+from ...core.event_loop import EVENTS, LoopTurns
 from ...storage.ports import Props, Row
-from ..facets.fanouts.names import MADE
+from ..facets.fanouts import MADE
 from ..facets.finding import mark_of
 from ..keys import Address, server_id
-from ..overlap import has_line
-from ..protocol.changing import find
+from ..properties.overlap import has_line
+from ..protocol.changing import find, reuse_id
 from ..protocol.ingest import Entry, FreshId, KnownId, known_id, register_id
 from ..protocol.mirroring import mirror_event
-from ..protocol.reusing import reuse_id
 from ..rows import FANOUT, EventToStore
 from ..shard_services import ShardServices
-from .account_rotation import AccountRotation
-from .announcer import Announcer
-from .open_shards import DeadlineExceeded, FillingShard, FillingShards, PendingEntry, Sink, ended_in_time
-from .shard_filler import ShardFiller
+from .open_shards import AccountRotation, DeadlineExceeded, FillingShard, FillingShards, PendingEntry, Sink, ended_in_time
+from .shard_filler import Announcer, ShardFiller
 
 log = logging.getLogger(__name__)
 

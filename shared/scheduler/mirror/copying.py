@@ -1,20 +1,29 @@
 """Copies of tenants, keys, channels and schedules, so that the account that takes over knows its tenants.
 
 `storage.several` copies each change right after it was made; this module repairs what was missed.
+
+Places that an interrupted move on the first account made without filing them, so that no index row leads to them.
+
+The next move of the event would use such a place, and find an event with an old time and an old payload. So the place is shut on both sides
+before the row that was moving is overwritten: later moves of the event use the next place.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import batched
 
-from ...engine.queries import load_rows
-from ...storage.names import SCHEDULES, TENANTS
-from ...storage.ports import Applied, Delete, Insert, Op, Replace, Row, RowQuery, Tables
+from ...engine.effects import Steps, get, load, load_rows, write
+from ...storage.names import EVENTS, SCHEDULES, TENANTS
+from ...storage.ports import Applied, Delete, Insert, Merge, Op, Replace, Row, RowQuery, Tables
 from ...storage.several.tables import follow_row
 from ...tenants import rows as tenant_rows
-from ..keys import INDEX_PARTITIONS
+from ..keys import END_EVENTS, FIRST_EVENT, GATE, INDEX_PARTITIONS
+from ..protocol.mirroring import FIRST, SECOND
+from ..protocol.moving import target_shard
+from ..shard.gate import NOTHING, parse_gate
 
 LAST = "~"
 """Sorts after every row key of these tables."""
@@ -61,3 +70,35 @@ async def _partition(
                 await follow_row((tables, source + table), (tables, copy + table), pk, op.rk)
     counts["followed"] += len(ops)
     return had, has
+
+
+GOING = ("moving", "moved")
+
+
+def shut_orphans(shard: str) -> Steps[None]:
+    """Shut the places of moves out of `shard` that only the first account knows."""
+    rows = yield from load(FIRST + EVENTS, shard, FIRST_EVENT, END_EVENTS)
+    for row in rows:
+        if row.props["state"] == "moving":
+            known = yield from get(SECOND + EVENTS, shard, row.rk)
+            if known is None or known.props["state"] not in GOING:
+                yield from shut(target_shard(shard, f"move:{row.rk}", 0))
+
+
+def shut(place: str) -> Steps[None]:
+    """Empty a place and make it done, in the second account first. Leave it if the second account has it, because it is copied then."""
+    while True:
+        gate = yield from get(FIRST + EVENTS, place, GATE)
+        if gate is None or gate.props["state"] != "open":
+            return
+        done = replace(parse_gate(gate.props), state="done", holder="", bytes=0, counts=NOTHING)
+        yield from write(SECOND + EVENTS, place, Insert(GATE, done.props()))
+        there = yield from get(SECOND + EVENTS, place, GATE)
+        if there is None:
+            continue
+        if there.props["state"] != "done" or int(there.props["accepted"]):
+            return
+        rows = yield from load(FIRST + EVENTS, place, FIRST_EVENT, END_EVENTS)
+        answer = yield from write(FIRST + EVENTS, place, Merge(GATE, done.props(), gate.etag), *(Delete(row.rk, row.etag) for row in rows))
+        if isinstance(answer, Applied):
+            return

@@ -17,15 +17,14 @@ from typing import Any, NamedTuple
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem, Rejected, StorageError
 from ...engine.async_runner import AsyncRunner
-from ...engine.queries import load_rows
+from ...engine.effects import load_rows
 from ...storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS, TENANTS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Replace, Row, RowQuery, Upsert, Where
 from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW
 from ...tenants.rows import PK_TENANTS
 from ...web.problem import conflict
-from ..facets.fanouts.names import id_names
+from ..facets.fanouts import id_names
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, HOME, MIRRORED, NEWS, BesideId, index_partitions, index_shard, minute_text, place_of
-from ..label_index import LABELS_ROW, labels_wanted
 from ..protocol.mirroring import (
     AGAIN_PK,
     ELSEWHERE_PK,
@@ -42,13 +41,13 @@ from ..protocol.mirroring import (
     note_on_side,
     restore,
 )
+from ..queries.label_index import LABELS_ROW, labels_wanted
+from ..queries.state_pass import PROGRESS_ROW as STATE_ROWS
+from ..queries.state_pass import StatePassProgress
 from ..queries.stats import copy_lag
 from ..shard.ledger import entry_for
-from ..state_pass import PROGRESS_ROW as STATE_ROWS
-from ..state_pass import StatePassProgress
 from ..timings import FAILBACK_OVERLAP, FAILBACK_RUN_FOR, RECOPY_AFTER
-from .copying import LAST, copy_tenants
-from .orphans import shut_orphans
+from .copying import LAST, copy_tenants, shut_orphans
 from .pair import FenceObservation, MirrorPair
 
 log = logging.getLogger(__name__)

@@ -54,7 +54,7 @@ from ..timings import (
     OWNER_MAY_START,
     OWNER_SILENT,
 )
-from ..unmirrored import UNGUARDED, Mirror, ShardGuard, ShardOperation
+from .unmirrored import UNGUARDED, Mirror, ShardGuard, ShardOperation
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from ...engine.effects import Steps, get, write
 from ...storage.names import EVENTS, SHARDS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Row
 from ..facets import FACETS
-from ..facets.long_work.rules import HeldToken, WorkState, state_of
+from ..facets.long_work import HeldToken, WorkState, state_of
 from ..keys import Address, index_key, index_partition, shard_tenant
 from ..points import Facets, Filing
 from ..rules import FINAL, RowOutcome, due_at, tally

@@ -26,8 +26,7 @@ from ...engine.row_codec import Format, RowCodec
 from ...storage import names
 from ...storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Upsert
-from ..facets import FACETS
-from ..facets.copies import CAME, ORIGIN
+from ..facets import CAME, FACETS, ORIGIN
 from ..keys import (
     END_EVENTS,
     FIRST_EVENT,

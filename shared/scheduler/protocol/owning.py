@@ -19,10 +19,8 @@ from .. import rules, timings
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from ..points import Facets, Filing, Known
 from ..shard.gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
-from .index_counts import counts_props
-from .ingest import Entry
-from .moving import finish_move
-from .redriving import note_redriven, point_sources
+from .ingest import Entry, counts_props
+from .moving import finish_move, note_redriven, point_sources
 
 MAX_CHANGES = 99
 """Rows in one transaction beside the gate, which is the hundredth: event rows, and rows with answers."""

@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 
 from ...core.clock import Millis
-from ..attempt_history import history_of
 from ..facets.finding import LISTED, ListedState, RowKind, in_state
-from ..protocol.redriving import is_redriven
+from ..properties.attempts import history_of
+from ..properties.work_rows import WORK, work_of
+from ..protocol.moving import is_redriven
 from ..rows import shown_state
 from ..rules import GOING
-from ..work_rows import WORK, work_of
 
 type Labels = tuple[tuple[str, str], ...]
 """Labels that an event must have, each as name and value."""

@@ -1,10 +1,15 @@
-"""Look-up of events: by id, and by walking the index (unfinished shards) and the ledger (finished ones). Nothing scans all events."""
+"""Look-up of events: by id, and by walking the index (unfinished shards) and the ledger (finished ones). Nothing scans all events.
+
+Turns of a tenant's list requests: some read at once, some wait, and more are refused.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
 from itertools import batched
 from typing import NamedTuple
 
@@ -12,10 +17,10 @@ from ...core.clock import Millis
 from ...core.errors import StorageError
 from ...delivery.channels.answer_heads import AnswerHead
 from ...engine.async_runner import AsyncRunner
-from ...engine.queries import each_row, load_rows
+from ...engine.effects import each_row, load_rows
 from ...storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import MAX_PAGE, Row, RowQuery, Tables, Where
-from ..answer_rows import heads_by_time, places_of, range_of
+from ...web.problem import too_many
 from ..facets.finding import LABEL_ROWS, LISTED, STATE_ROWS, has_digest, in_state, label_digest, partitions, remove_stale, shard_of
 from ..keys import (
     END_EVENTS,
@@ -33,11 +38,45 @@ from ..keys import (
     parse_server_id,
     place_of,
 )
+from ..properties.attempts import heads_by_time, places_of, range_of
 from ..protocol.changing import find
 from ..shard.queued_ids import Queued, QueuedIds
 from .event_filter import EventFilter
 
 log = logging.getLogger(__name__)
+
+
+AT_ONCE = 2
+"""List requests of one tenant that read side by side in a process."""
+WAITING = 8
+"""List requests of one tenant that may wait for them."""
+RETRY = 1.0
+"""Seconds after which a refused request may be repeated."""
+
+
+class ListTurns:
+    """Bounds what one tenant's lists take of a process. One per process."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._present: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def turn(self, tenant: str) -> AsyncIterator[None]:
+        """Wait for the tenant's turn to read. Raises 429 if too many of its requests read or wait."""
+        if self._present[tenant] >= AT_ONCE + WAITING:
+            detail = f"the tenant has {AT_ONCE + WAITING} list requests in progress; wait for their answers"
+            raise too_many(RETRY, detail, "list_requests")
+        self._present[tenant] += 1
+        try:
+            async with self._turns.setdefault(tenant, asyncio.Semaphore(AT_ONCE)):
+                yield
+        finally:
+            self._present[tenant] -= 1
+            if not self._present[tenant]:
+                del self._present[tenant]
+                self._turns.pop(tenant, None)
+
 
 SHARDS_PER_PAGE = 40
 """Most shards that one list request reads. A page may be short and have a cursor."""

@@ -13,13 +13,12 @@ from typing import Any
 
 from ...core.clock import Clock, Millis, to_text
 from ...core.durations import MAX_TIME
-from ...core.loop_turns import LoopTurns
+from ...core.event_loop import LoopTurns
 from ...delivery.flow.rules import Block
-from ...engine.queries import first_rows, has_rows, load_rows
+from ...engine.effects import first_rows, has_rows, load_rows
 from ...storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import Row, RowQuery, Tables, Where
-from ..end_notes import read_ends
-from ..facets.copies import ORIGIN
+from ..facets import ORIGIN
 from ..facets.finding import HELD, REST, STATE_ROWS, count_held, partitions, shard_of
 from ..keys import (
     END_EVENTS,
@@ -37,15 +36,16 @@ from ..keys import (
     minute_text,
     shard_name,
 )
+from ..properties.work_rows import WORK, work_of
 from ..protocol.dispatch import rounds_of
-from ..protocol.index_counts import counts_of_row
-from ..protocol.redriving import parse_redriven, redriven_by_channel
+from ..protocol.ingest import counts_of_row
+from ..protocol.moving import parse_redriven, redriven_by_channel
 from ..protocol.user_ends import NO_ENDS, with_ends
 from ..rules import may_take
 from ..shard import ledger
 from ..shard.gate import Counts, Tally, parse_gate
 from ..timings import OWNER_SILENT, STUCK_ROUNDS
-from ..work_rows import WORK, work_of
+from .end_notes import read_ends
 
 IN_FLIGHT = 32
 GATES_AT_ONCE = 256

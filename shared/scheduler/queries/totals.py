@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from ...core.errors import OutcomeUnknown
-from ...engine.queries import load_rows
+from ...engine.effects import load_rows
 from ...engine.row_codec import Format, RowCodec
 from ...storage.names import LEDGER, SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row, RowQuery, Tables

@@ -10,14 +10,14 @@ from typing import Any
 from ...core.clock import Clock, Millis, to_text
 from ...delivery.channels.answer_heads import AnswerHead
 from ...delivery.channels.model import FleetChannel
-from ...delivery.fleet_owners.routing import OwnerRouting
+from ...delivery.fleet_owners import OwnerRouting
 from ...delivery.flow.rules import Block, block
 from ...storage.ports import Props, Row
 from ...tenants.store import TenantDirectory
 from .. import rules
-from ..key_lines import KeyLines
+from ..key_lines.service import KeyLines
 from ..keys import shard_tenant
-from ..overlap import KEY, has_line
+from ..properties.overlap import KEY, has_line
 from ..rows import representation, shown_state
 from ..rules import punctual_at
 from .event_filter import EventFilter

@@ -11,24 +11,24 @@ from typing import Any, Literal, NamedTuple
 
 from ...core.clock import Millis, to_text
 from ...core.errors import Problem, StorageError
-from ...core.loop_turns import EVENTS, LoopTurns
+from ...core.event_loop import EVENTS, LoopTurns
 from ...core.readable import count_of
 from ...storage.ports import Row
 from ...tenants.model import Durability
 from ...web.bodies import take_turn
 from .. import timings
 from ..changes.verbs import ChangeRequest, Changes
-from ..facets.fanouts.names import fanned_out, member_id
+from ..facets.fanouts import fanned_out, member_id
 from ..ingest.writer import Writer
 from ..keys import digest
 from ..model import EventIn
-from ..overlap import overlap_props
+from ..properties.overlap import overlap_props
 from ..queries.lookup import EventLookup
 from ..rows import EventToStore, new_event, withdrawn
 from ..rules import durability_of
 from ..shard_services import ShardServices
 from ..timings import CHAIN_RUN_FOR, CLAIM_TAKEN_OVER_AFTER, CLAIM_TAKEN_OVER_AT_LATEST
-from . import rules, zones
+from . import rules, timing
 from .definition import PARTITIONS, Definition, event_ids, offset, parse_pointer_key, stamped
 from .store import ScheduleDefinitions, pointers_after
 
@@ -318,7 +318,7 @@ class Chain:
                     if tenant not in uids:
                         uids[tenant] = await self._uid(tenant)
                     if uids[tenant] == row.props["uid"]:
-                        if "" < str(row.props.get("zone_data", "")) < zones.release():
+                        if "" < str(row.props.get("zone_data", "")) < timing.release():
                             counts["renewed" if await self._renew(tenant, schedule, now) else "lost"] += 1
                         continue
                     definition = await self._store.get(tenant, schedule)

@@ -21,9 +21,8 @@ from ...engine.row_codec import Format, RowCodec, Spread
 from ...storage.ports import Props, Row
 from ..keys import INDEX_PARTITIONS, digest, minute_text
 from ..rows import body_of, body_props
-from .exclusions import days_text, parse_days
 from .model import Recurrence
-from .timing import Timing
+from .timing import Timing, days_text, parse_days
 
 PARTITIONS = INDEX_PARTITIONS
 DEFINITION, POINTER = "d:", "n:"

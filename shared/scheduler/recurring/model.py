@@ -9,16 +9,14 @@ from pydantic import Field, StringConstraints, ValidationInfo, field_validator, 
 
 from ...core.clock import Millis
 from ...delivery.channels.content import ContentType
-from ...web.fields.durations import Duration, Time
 from ...web.fields.error_texts import Shaped
 from ...web.fields.params import Query, Whole
-from ...web.fields.types import Maybe, Name, Stamp, Strict
+from ...web.fields.types import Duration, Maybe, Name, Stamp, Strict, Time
 from ..model import AttemptTime, Channels, OrderingKey, RetryIn
-from ..overlap import OverlapPolicy
+from ..properties.overlap import OverlapPolicy
 from ..timings import DEFAULT_GRACE
-from . import cron, zones
-from .exclusions import Exclusions, Period
-from .timing import Timing, occurrences
+from . import cron, timing
+from .timing import Exclusions, Period, Timing, occurrences
 
 MAX_ID = 160
 """Longest schedule id: an occurrence's event id adds time and revision and must stay within 200 characters."""
@@ -118,7 +116,7 @@ class RuleIn(Recurrence):
         if value is not None:
             if info.data.get("every") is not None:
                 raise ValueError("every counts elapsed time, which no time zone changes; leave it out")
-            zones.zone(value)
+            timing.zone(value)
         return value
 
     @field_validator("start")
@@ -232,7 +230,7 @@ class OccurrenceOut(Strict):
     local: Maybe[str] = Field(
         None, description="With `cron`: the same instant in the schedule's zone.", examples=["2027-03-28T03:00:00.000+02:00"]
     )
-    reason: Maybe[zones.ClockChange] = Field(
+    reason: Maybe[timing.ClockChange] = Field(
         None, description="gap: its local time does not exist, this is the first instant after. fold: it exists twice; this is the first."
     )
 

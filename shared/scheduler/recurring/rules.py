@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from ...core.clock import Millis
 from ...storage.ports import Row
 from ..timings import CLOCK_SKEW, DEFAULT_GRACE, KEEP_DELETED_SCHEDULE, MINUTE, OCCURRENCES_AHEAD
-from . import zones
+from . import timing
 from .definition import Definition, RevisionUndo, offset, parse_pointer_key
 from .model import Recurrence
 from .timing import ScheduleOccurrence, occurrences, previous
@@ -170,7 +170,7 @@ def pointed_at(definition: Definition, now: Millis) -> Definition:
         at = max(now, definition.burnt) + KEEP_DELETED_SCHEDULE
     else:
         at = None if definition.paused else following if following is not None else _end_met_at(definition, now)
-    zone_data = zones.release() if definition.spec.timezone not in (None, "UTC") else ""
+    zone_data = timing.release() if definition.spec.timezone not in (None, "UTC") else ""
     return replace(definition, following=following, zone_data=zone_data, pointer="" if at is None else definition.pointer_at(at))
 
 

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from ...core.clock import Millis, to_text
 from ...core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
-from ...core.loop_turns import EVENTS, LoopTurns
+from ...core.event_loop import EVENTS, LoopTurns
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...tenants.store import contended
 from ...web.bodies import parse_body, take_turn
@@ -29,12 +29,11 @@ from ..queries.lookup import EventLookup
 from ..rows import canonical_json
 from ..shard_services import ShardServices
 from . import rules
-from .calendar_changes import CalendarChanges, names_of
-from .calendars import Calendars
+from .calendars import CalendarChanges, Calendars, names_of
 from .chain import Chain, at_once, occurrence, schedule_durability
+from .cron import MOST_DAYS, MOST_YEARS
 from .definition import Definition, MadeBy, backfill_id, stamped
 from .limits import ScheduleLimits
-from .local_times import MOST_DAYS, MOST_YEARS
 from .model import MAX_BACKFILL, MAX_FANOUT_ID, BackfillIn, Recurrence, ScheduleIn
 from .store import ScheduleDefinitions, SchedulePosition
 from .timing import Timing, occurrences

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...core.clock import Millis
-from ...core.loop_turns import LoopTurns
-from ...engine.queries import each_page, load_rows
+from ...core.event_loop import LoopTurns
+from ...engine.effects import each_page, load_rows
 from ...storage.names import SCHEDULES
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Replace, Row, RowQuery, Tables, Upsert
 from ..keys import MINUTE, minute_text

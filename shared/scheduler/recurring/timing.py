@@ -1,16 +1,196 @@
-"""The occurrences of a schedule: pure functions of the rule and a time. Instants are whole seconds, in milliseconds since 1970 UTC."""
+"""The occurrences of a schedule: pure functions of the rule and a time. Instants are whole seconds, in milliseconds since 1970 UTC.
+
+Time zones, and which instant a local time means.
+
+The one rule, for every zone and every kind of change: a local time means the first instant at which the zone's clock has reached it. So a
+time in a gap means the first instant after the gap, and a repeated one the first of both.
+
+The data is that of the pinned package `tzdata`, never the machine's own: all instances must agree.
+
+Days on which a schedule does not occur, and periods in which it occurs once: pure functions of local time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from importlib import resources
+from typing import Annotated, Any, Final, Literal, NamedTuple
+from zoneinfo import ZoneInfo
 
-from ...core.clock import Millis, to_millis, to_text
-from .exclusions import Period, next_allowed_day, period_end, period_start
-from .local_times import LAST_YEAR, MOST_YEARS, LocalTimes
-from .zones import ClockChange, instant_of, local_at, local_text, reached_at, zone
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+
+from ...core.clock import Millis, to_datetime, to_millis, to_text
+from ...web.fields.types import Name, Strict
+from .cron import LAST_YEAR, MOST_YEARS, LocalTimes
+
+type ClockChange = Literal["gap", "fold"]
+"""The reason why an occurrence is not at its plain local time: the clock skips that time, or shows it twice."""
+
+_SECOND = timedelta(seconds=1)
+
+
+@cache
+def release() -> str:
+    """Return the release of the zone data, such as 2026f. Later releases sort later."""
+    return resources.files("tzdata").joinpath("zoneinfo", "tzdata.zi").read_text("utf-8").partition("\n")[0].rpartition(" ")[2]
+
+
+@cache
+def names() -> frozenset[str]:
+    """Return the names of all zones, as the tz database spells them."""
+    return frozenset(resources.files("tzdata").joinpath("zones").read_text("utf-8").split())
+
+
+@cache
+def zone(name: str) -> ZoneInfo:
+    """Return the zone with exactly this name. ValueError if there is none."""
+    if name not in names():
+        raise ValueError("expected a zone of the tz database, such as Europe/Berlin (upper and lower case matter)")
+    with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
+        return ZoneInfo.from_file(file, key=name)
+
+
+def local_at(instant: Millis, where: ZoneInfo) -> datetime:
+    """Return the local time of the zone at `instant`."""
+    return to_datetime(instant).astimezone(where).replace(tzinfo=None)
+
+
+def reached_at(instant: Millis, where: ZoneInfo) -> datetime:
+    """Return the latest local time that the zone's clock has shown by `instant`; to the second while the clock repeats a time.
+
+    Then it is later than the local time.
+    """
+    local = to_datetime(instant).astimezone(where)
+    if not local.fold:
+        return local.replace(tzinfo=None)
+    low, high = local.replace(fold=0).astimezone(UTC), local.astimezone(UTC)
+    offset = low.astimezone(where).utcoffset()
+    while high - low > _SECOND:
+        middle = low + (high - low) // 2
+        if middle.astimezone(where).utcoffset() == offset:
+            low = middle
+        else:
+            high = middle
+    return low.astimezone(where).replace(tzinfo=None, microsecond=0)
+
+
+def local_text(instant: Millis, where: ZoneInfo) -> str:
+    """Return the local time of the zone at `instant` with its offset: `2027-03-28T03:00:00.000+02:00`."""
+    return to_datetime(instant).astimezone(where).isoformat(timespec="milliseconds")
+
+
+def instant_of(local: datetime, where: ZoneInfo) -> tuple[Millis, ClockChange | None]:
+    """Return the first instant at which the zone's clock has reached `local` (naive, whole seconds), and why it is not plain."""
+    before = local.replace(tzinfo=where, fold=0)
+    after = local.replace(tzinfo=where, fold=1)
+    early, late = before.astimezone(UTC), after.astimezone(UTC)
+    if early == late:
+        return to_millis(early), None
+    if early < late:
+        return to_millis(early), "fold"
+    # In a gap, the earlier offset leads past the change and the later offset leads before it: the change is between the two.
+    low, high = late, early
+    while high - low > _SECOND:
+        middle = low + (high - low) // 2
+        middle = middle.replace(microsecond=0)
+        if middle.astimezone(where).replace(tzinfo=None) >= local:
+            high = middle
+        else:
+            low = middle
+    return to_millis(high), "gap"
+
+
+MAX_DATES = 366
+"""Most dates of one schedule's own."""
+MAX_CALENDARS = 5
+"""Most calendars that one schedule names."""
+MAX_CALENDAR_DATES = 1000
+"""Most dates of one calendar."""
+MOST_DAYS = 2000
+"""Most dates of all calendars that a schedule names: their numbers are stored with it."""
+
+type Period = Literal["hour", "day", "week", "month"]
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+def _day(value: Any) -> int:
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
+        raise ValueError("must be a date such as 2026-12-24")
+    try:
+        return date.fromisoformat(value).toordinal()
+    except ValueError:
+        raise ValueError("is not a date of the calendar") from None
+
+
+def day_text(number: int) -> str:
+    """Return the date of a day's number."""
+    return date.fromordinal(number).isoformat()
+
+
+Day = Annotated[
+    int,
+    BeforeValidator(_day, json_schema_input_type=str),
+    PlainSerializer(day_text, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date", "examples": ["2026-12-24"]}),
+]
+"""A date: its number (`date.toordinal`) in the code, text in JSON."""
+
+
+class Exclusions(Strict):
+    """Days without occurrences, in the schedule's time zone; UTC with `every`."""
+
+    dates: list[Day] = Field(default_factory=list, max_length=MAX_DATES)
+    calendars: list[Name] = Field(default_factory=list, max_length=MAX_CALENDARS, description="Names of calendars of the tenant.")
+
+
+def days_text(days: Iterable[int]) -> str:
+    """Return the numbers of days as a short text: the first, and the distance of each from the one before."""
+    before, parts = 0, []
+    for day in sorted(days):
+        parts.append(str(day - before))
+        before = day
+    return " ".join(parts)
+
+
+def parse_days(text: str) -> tuple[int, ...]:
+    """Return the numbers that `days_text` wrote."""
+    total, found = 0, []
+    for part in text.split():
+        total += int(part)
+        found.append(total)
+    return tuple(found)
+
+
+def period_start(local: datetime, period: Period) -> datetime:
+    """Return the beginning of the period that a local time is in. Weeks begin on Monday."""
+    hour = local.replace(minute=0, second=0, microsecond=0)
+    if period == "hour":
+        return hour
+    day = hour.replace(hour=0)
+    if period == "day":
+        return day
+    return day - timedelta(days=day.weekday()) if period == "week" else day.replace(day=1)
+
+
+def period_end(local: datetime, period: Period) -> datetime:
+    """Return the beginning of the period after the one that a local time is in."""
+    start = period_start(local, period)
+    if period == "month":
+        return (start + timedelta(days=32)).replace(day=1)
+    return start + {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}[period]
+
+
+def next_allowed_day(local: datetime, excluded: frozenset[int]) -> datetime:
+    """Return the beginning of the first day after a local time's that is not excluded."""
+    day = local.toordinal() + 1
+    while day in excluded:
+        day += 1
+    return datetime.fromordinal(day)
+
 
 SECOND: Millis = 1_000
 FIRST_WINDOW: Millis = 60_000

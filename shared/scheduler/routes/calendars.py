@@ -9,10 +9,10 @@ from pydantic import Field
 
 from ...web.fields.params import DryRun, Paging
 from ...web.fields.types import Name, Strict
-from ...web.paging.pages import after, page
+from ...web.paging import after, page
 from ...web.routes import Answer, Call, RouteGroup
 from ..recurring.calendars import Calendar, tag_of
-from ..recurring.exclusions import MAX_CALENDAR_DATES, Day, day_text
+from ..recurring.timing import MAX_CALENDAR_DATES, Day, day_text
 from ..service import Scheduler
 
 calendars = RouteGroup[Scheduler]("schedules", scope="events", params={"name": Name})

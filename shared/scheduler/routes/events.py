@@ -10,17 +10,17 @@ from orjson import Fragment
 
 from ...core.clock import Millis
 from ...core.errors import Problem
+from ...core.event_loop import LoopTurns
 from ...core.label_text import parse_labels
-from ...core.loop_turns import LoopTurns
 from ...delivery.channels.answer_heads import AnswerHead
 from ...storage.ports import Row
-from ...web.paging.cursor import decode_cursor, encode_cursor
+from ...web.paging import decode_cursor, encode_cursor
 from ...web.problem import invalid, not_found
 from ...web.routes import Answer, Call, RouteGroup
+from ..changes.fanouts import FanoutOut, FanoutReport
 from ..changes.table import CANCEL, FIRE, MOVE, REDRIVE, Verb
 from ..changes.verbs import ChangeRequest, dead_letters, members_of
 from ..facets.finding import ROW_KINDS, label_digest
-from ..fanouts.model import FanoutOut, FanoutReport
 from ..ingest.admission import Admitted
 from ..keys import PLACES
 from ..model import (
@@ -40,10 +40,10 @@ from ..model import (
     SizesOut,
     StatsOut,
 )
+from ..properties.receipts import Received
 from ..queries.event_filter import EventFilter, event_filter
 from ..queries.lookup import LABEL_PHASE, START, ListPosition
 from ..queries.views import held_filter
-from ..receipts import Received
 from ..rows import etag_of_row
 from ..service import Scheduler
 from ..shard.queued_ids import Queued

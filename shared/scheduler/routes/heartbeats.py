@@ -11,13 +11,12 @@ from ...core.clock import Millis, to_text
 from ...core.durations import MAX_DURATION, format_duration
 from ...core.errors import Problem
 from ...storage.ports import Row
-from ...web.fields.durations import Duration
-from ...web.fields.types import Maybe, Name, Stamp, Strict
+from ...web.fields.types import Duration, Maybe, Name, Stamp, Strict
 from ...web.problem import conflict, not_found
 from ...web.routes import Answer, Call, RouteGroup
 from ..changes.verbs import ChangeRequest
 from ..model import EventIn
-from ..receipts import Received
+from ..properties.receipts import Received
 from ..rules import is_over
 from ..service import Scheduler
 

@@ -10,10 +10,9 @@ from pydantic import TypeAdapter
 from ...web import parsing
 from ...web.fields.types import Name
 from ...web.routes import Answer, Call, RouteGroup
-from ..facets.long_work.rules import HeldToken
+from ..facets.long_work import HeldToken
 from ..keys import Address
-from ..long_work.model import MAX_CALL_BYTES, AttemptNumber, FailIn, WorkPlace, WorkStateOut
-from ..long_work.service import LongWorkCalls
+from ..long_work import MAX_CALL_BYTES, AttemptNumber, FailIn, LongWorkCalls, WorkPlace, WorkStateOut
 
 PROBLEMS = {401: "unauthenticated", 404: "not-found", 409: "work-over", 429: "too-many-requests", 503: "attempt-unsettled"}
 _TEXT = "Needs the attempt's token, from the delivery's header tocsin-completion-token, as Authorization: Bearer. A repetition is harmless."

@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from ...web.fields.error_texts import Shaped
 from ...web.fields.params import Moment, NotBeforeFrom, Paging
 from ...web.fields.types import Maybe, Stamp, Strict
-from ...web.paging.cursor import decode_cursor, encode_cursor
+from ...web.paging import decode_cursor, encode_cursor
 from ...web.routes import Answer, Call, RouteGroup
 from ..ingest.rejects import Rejects
 from ..model import ProblemLine

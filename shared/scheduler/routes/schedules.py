@@ -6,10 +6,10 @@ from typing import Any
 
 from ...core.clock import to_text
 from ...web.fields.params import DryRun, Paging
-from ...web.paging.cursor import decode_cursor, encode_cursor
+from ...web.paging import decode_cursor, encode_cursor
 from ...web.problem import invalid
 from ...web.routes import Answer, Call, RouteGroup
-from ..fanouts.model import FanoutOut
+from ..changes.fanouts import FanoutOut
 from ..model import EventOut
 from ..recurring.definition import PARTITIONS
 from ..recurring.model import (

@@ -6,13 +6,13 @@ from typing import Final
 
 from ...engine.row_kinds import StoredKind
 from ...storage.names import EVENTS, IDS, LEDGER, LIMITS, SCHEDULES, SHARDS
-from ..answer_rows import KeptAnswer
 from ..ingest.rejects import RefusedMessage
-from ..key_rules import LineState
+from ..key_lines.protocol import line_up
+from ..key_lines.rules import LineState
 from ..keys import GATE
+from ..properties.attempts import KeptAnswer
 from ..protocol.dispatch import dispatch
 from ..protocol.ingest import register_id
-from ..protocol.key_turns import line_up
 from ..queries.totals import Totals
 from ..recurring.calendars import Calendars
 from ..recurring.definition import Definition

@@ -9,19 +9,19 @@ from ...storage.names import PK_TICKS, SWEEPS
 from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW, home_stamp
 from ..bulk.rows import OPEN_ROW, PK_OPEN, BulkJob, addresses_of
 from ..bulk.service import BulkJobs
-from ..end_notes import read_ends
 from ..facets.finding import count_held, remove_stale
-from ..label_index import LABELS_ROW, PK_PROGRESS, LabelIndex, LabelProgress
 from ..mirror.failover import BACK_ROW, PROGRESS_ROW, Failover
-from ..outcomes.notice_rows import PARTITION as NOTICES
-from ..outcomes.notice_rows import NoticeRow
+from ..outcomes.notices import PARTITION as NOTICES
+from ..outcomes.notices import NoticeRow
 from ..protocol.mirroring import AGAIN_PK, ELSEWHERE_PK, FENCE_PK, FENCE_ROW, Fence, request_copy
+from ..queries.end_notes import read_ends
+from ..queries.label_index import LABELS_ROW, PK_PROGRESS, LabelIndex, LabelProgress
+from ..queries.state_pass import PROGRESS_ROW as STATE_ROWS
+from ..queries.state_pass import StatePassProgress
 from ..queries.totals import PK_TOTALS, Totals
-from ..state_pass import PROGRESS_ROW as STATE_ROWS
-from ..state_pass import StatePassProgress
 from ..wakes.protocol import PK_PLAN, PLAN_ROW
 from ..wakes.rules import Plan
-from ..wakes.ticks import SWEEP_ROW, SweepTimes
+from ..wakes.service import SWEEP_ROW, SweepTimes
 
 _BUCKET: Final = "minute for which the shard was opened"
 _COUNTS: Final = {name: f"events {name}" for name in ("accepted", "delivered", "retrying", "dead", "lapsed", "cancelled", "moved")}

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from .durations import Time
 from .error_texts import Shaped
+from .types import Time
 
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
 _PLUS_LOST = re.compile(r"(.*\d) (\d\d:\d\d)")

@@ -24,8 +24,8 @@ from ...maintenance.agent.imds.client import Machine
 from ...maintenance.agent.imds.document import read
 from ...maintenance.agent.loop import AgentLoop, NullJournal
 from ...maintenance.agent.model import EventsDocument, HookKind, NodeState
-from ...maintenance.agent.observability.context import LogContext
-from ...maintenance.agent.observability.figures import AgentFigures
+from ...maintenance.agent.observability.health import AgentFigures
+from ...maintenance.agent.observability.logs import LogContext
 from ...maintenance.agent.observations import ApprovalPosted, AppUnreachable, DocumentRead, HookEnded, Observation, StartUp, Tick
 from ...maintenance.agent.process import AgentProcess
 from ...maintenance.agent.timings import FAR_RETRY, FIRST_REPORT, NEAR_RETRY, TICK, USUAL_REPORT

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.locks import listing
+from shared.locks import service
 from shared.locks.rows import parse_lock
 from shared.locks.timings import MOST_ENDED
 from shared.storage.names import TURNS
@@ -257,8 +257,8 @@ async def test_locks_are_listed_by_name_and_belong_to_their_tenant(world: World)
 
 
 async def test_a_page_of_locks_ends_early_when_many_wait_for_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "MOST_SHOWN", 5)
-    monkeypatch.setattr(listing, "AT_ONCE", 2)
+    monkeypatch.setattr(service, "MOST_SHOWN", 5)
+    monkeypatch.setattr(service, "AT_ONCE", 2)
     names = sorted(f"job-{number}" for number in range(70))
     for each in names:
         await held(world.demo, "a", lock=each)

@@ -21,7 +21,7 @@ from azure.storage.queue import AccountSasPermissions, QueueServiceClient, Resou
 
 from devhost.azurite import ACCOUNT, KEY, ROOT, Azurite
 from shared.core.version import version
-from shared.scheduler.wakes.ticks import SWEEP_ROW
+from shared.scheduler.wakes.service import SWEEP_ROW
 from shared.storage.azure.tables import AzureTables
 from shared.storage.names import PK_TICKS, SWEEPS
 from shared.storage.ports import ANY, Merge, RowQuery, Upsert

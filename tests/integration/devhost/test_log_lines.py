@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from devhost.worker.log_lines import ShownLines
-from shared.ops.export.host_levels import CONSOLE, OVERRIDE, log_levels
+from shared.ops.export.host_log import CONSOLE, OVERRIDE, log_levels
 from tests.waiting import wait_until
 
 from .conftest import Process

@@ -14,8 +14,8 @@ from shared.core.settings import Settings
 from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.model import HttpChannel
 from shared.delivery.channels.ports import OutgoingDelivery, Target
-from shared.delivery.entra.endpoint import IdentityEndpoint, NoToken
 from shared.delivery.entra.grants import EntraAudience
+from shared.delivery.entra.tokens import IdentityEndpoint, NoToken
 
 
 @pytest.fixture

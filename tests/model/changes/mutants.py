@@ -1,13 +1,14 @@
-"""Broken changes: each mutant leaves out one sentence of `shared/scheduler/receipts.py`, or of those that use it."""
+"""Broken changes: each mutant leaves out one sentence of `shared/scheduler/properties/receipts.py`, or of those that use it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from shared.scheduler import receipts
 from shared.scheduler.changes.verbs import condition
-from shared.scheduler.protocol import changing, moving, reusing
-from shared.scheduler.receipts import MEMBERS, RECEIVED, Received, ReceivedChange, receipts_of
+from shared.scheduler.properties import receipts
+from shared.scheduler.properties.receipts import MEMBERS, RECEIVED, Received, ReceivedChange, receipts_of
+from shared.scheduler.protocol import changing, moving
+from shared.scheduler.protocol import changing as reusing
 from shared.scheduler.rules import is_over
 from tests.model.changes import plays
 from tests.model.checking.checker import Report, explore

@@ -19,8 +19,9 @@ from shared.scheduler.changes.collapsing import standing
 from shared.scheduler.changes.verbs import condition
 from shared.scheduler.facets import FACETS
 from shared.scheduler.keys import Address, event_row, id_partition, index_key, index_partition, shard_key
-from shared.scheduler.protocol import changing, ingest, reusing
-from shared.scheduler.receipts import MEMBERS, Received, noted
+from shared.scheduler.properties.receipts import MEMBERS, Received, noted
+from shared.scheduler.protocol import changing, ingest
+from shared.scheduler.protocol import changing as reusing
 from shared.scheduler.shard import gate
 from shared.scheduler.timings import CHANGES_FOR
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS

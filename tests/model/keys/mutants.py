@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from shared.engine.effects import Write
-from shared.scheduler.key_rules import TurnQuestion
-from shared.scheduler.protocol import ingest, key_turns
+from shared.scheduler.key_lines import protocol
+from shared.scheduler.key_lines.rules import TurnQuestion
+from shared.scheduler.protocol import ingest
 from shared.storage.names import LIMITS
 from shared.storage.ports import ANY, Delete, Insert, Merge, Upsert
 from tests.model.checking.checker import Report, explore
@@ -18,7 +19,7 @@ from .plays import PLAYS, KeyWorld
 
 
 def line_without_etag() -> list[Patch]:
-    plain = key_turns.exchange
+    plain = protocol.exchange
 
     def exchange(question: TurnQuestion, now: int) -> Any:
         def change(effect: Any) -> Any:
@@ -36,7 +37,7 @@ def line_without_etag() -> list[Patch]:
 
         return relay(plain(question, now), change)
 
-    return [(key_turns, "exchange", exchange)]
+    return [(protocol, "exchange", exchange)]
 
 
 def ticket_after_event() -> list[Patch]:
@@ -45,7 +46,7 @@ def ticket_after_event() -> list[Patch]:
         if plays.event_row(0) in added.stored:
             now = yield Now()
             yield Told((("stored", "x"), *((("early", "x"),) if now < plays.DUE else ())))
-        yield from key_turns.line_up(plays.LINE, tickets)
+        yield from protocol.line_up(plays.LINE, tickets)
         return False
 
     return [(plays, "stored_with_ticket", stored_with_ticket)]
@@ -54,26 +55,26 @@ def ticket_after_event() -> list[Patch]:
 def claimed_counts_as_stale() -> list[Patch]:
     def find_stale(*_: Any) -> Any:
         yield from ()
-        return key_turns.StaleTicket(ticket=True, turn=True)
+        return protocol.StaleTicket(ticket=True, turn=True)
 
-    return [(key_turns, "find_stale", find_stale)]
+    return [(protocol, "find_stale", find_stale)]
 
 
 def nothing_is_stale() -> list[Patch]:
     def find_stale(*_: Any) -> Any:
         yield from ()
-        return key_turns.StaleTicket(ticket=False, turn=False)
+        return protocol.StaleTicket(ticket=False, turn=False)
 
-    return [(key_turns, "find_stale", find_stale)]
+    return [(protocol, "find_stale", find_stale)]
 
 
 def failed_event_leaves() -> list[Patch]:
-    plain = key_turns.exchange
+    plain = protocol.exchange
 
     def exchange(question: TurnQuestion, now: int) -> Any:
         return plain(question._replace(ended=dict.fromkeys(question.ended)), now)
 
-    return [(key_turns, "exchange", exchange)]
+    return [(protocol, "exchange", exchange)]
 
 
 MUTANTS = [

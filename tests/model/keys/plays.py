@@ -16,9 +16,10 @@ from shared.delivery.channels.model import KeyLimits
 from shared.engine.effects import LoadFirst
 from shared.scheduler import rules
 from shared.scheduler.facets import FACETS
-from shared.scheduler.key_rules import Asker, TurnQuestion, line_of, ticket_of
+from shared.scheduler.key_lines import protocol
+from shared.scheduler.key_lines.rules import Asker, TurnQuestion, line_of, ticket_of
 from shared.scheduler.keys import Address, event_row, index_key, index_partition, shard_key
-from shared.scheduler.protocol import dispatch, ingest, key_turns, owning
+from shared.scheduler.protocol import dispatch, ingest, owning
 from shared.scheduler.shard import gate
 from shared.storage.names import EVENTS, LIMITS, SHARDS
 from tests.model.checking.checker import Violation
@@ -77,7 +78,7 @@ def owner(name: str, text: str, limits: KeyLimits) -> Any:
         mine: Mapping[str, Address] = {ticket: Address(message.shard, rk)}
         # An event that a former owner has claimed has its turn.
         held = mine if CLAIMED_KEEPS and rows[rk]["state"] == "firing" else {}
-        answer = yield from key_turns.exchange(TurnQuestion(LINE, asker, limits, {} if held else mine, held), now)
+        answer = yield from protocol.exchange(TurnQuestion(LINE, asker, limits, {} if held else mine, held), now)
         if not held and ticket not in answer.granted:
             todo = rules.agenda(rows, session.epoch, now, lambda props: POLICY, blocked={rk: now + 30_000})
             yield from owning.rest(session, todo.rest or now + 30_000, retries_only=True, sent=False)
@@ -96,7 +97,7 @@ def owner(name: str, text: str, limits: KeyLimits) -> Any:
                 after = {**props, "state": outcome.state, **outcome.props}
                 stays = after["state"] not in rules.FINAL and ticket_of(after, limits) == ticket
                 ended = {ticket: Address(message.shard, rk) if stays else None}
-                yield from key_turns.exchange(TurnQuestion(LINE, asker, limits, {}, ended=ended), now)
+                yield from protocol.exchange(TurnQuestion(LINE, asker, limits, {}, ended=ended), now)
 
 
 def writer(limits: KeyLimits) -> Any:
@@ -110,7 +111,7 @@ def writer(limits: KeyLimits) -> Any:
 
 
 def stored_with_ticket(opened: ingest.OpenShard, tickets: Mapping[str, Address]) -> Any:
-    yield from key_turns.line_up(LINE, tickets)
+    yield from protocol.line_up(LINE, tickets)
     added = yield from ingest.append(opened, [ingest.Entry(event_row(0), props_of("x"), 1)])
     return event_row(0) in added.stored
 

@@ -14,10 +14,11 @@ from typing import Any
 
 from shared.scheduler import rules
 from shared.scheduler.facets import FACETS
-from shared.scheduler.key_rules import NOT_BUSY, Asker, BusySpan, LineState, TurnQuestion, busy_span, line_of_schedule, ticket_of
+from shared.scheduler.key_lines import protocol
+from shared.scheduler.key_lines.rules import NOT_BUSY, Asker, BusySpan, LineState, TurnQuestion, busy_span, line_of_schedule, ticket_of
 from shared.scheduler.keys import Address, event_row, index_key, index_partition, shard_key
-from shared.scheduler.overlap import ONE_BY_ONE, OVERLAP, may_skip, skipped_props
-from shared.scheduler.protocol import dispatch, key_turns, owning
+from shared.scheduler.properties.overlap import ONE_BY_ONE, OVERLAP, may_skip, skipped_props
+from shared.scheduler.protocol import dispatch, owning
 from shared.scheduler.shard import gate
 from shared.scheduler.timings import CLAIM_AHEAD
 from shared.storage.names import EVENTS, LIMITS, SHARDS
@@ -74,13 +75,13 @@ def owner(name: str, text: str) -> Any:
         held = {ticket: here} if rows[rk]["state"] == "firing" else {}
         wanted = {} if held else {ticket: here}
         skippable = frozenset({ticket}) if may_skip(rows[rk]) else frozenset[str]()
-        answer = yield from key_turns.exchange(TurnQuestion(LINE, asker, ONE_BY_ONE, wanted, held, skippable=skippable), now)
+        answer = yield from protocol.exchange(TurnQuestion(LINE, asker, ONE_BY_ONE, wanted, held, skippable=skippable), now)
         if ticket in answer.skipped:
             outcome = rules.RowOutcome("lapsed", skipped_props(rows[rk], answer.skipped[ticket], now))
             if not (yield from owning.step(session, {rk: outcome}, [])):
                 return ()
             skip = TurnQuestion(LINE, asker, ONE_BY_ONE, {}, ended={ticket: None}, skipped=frozenset({ticket}))
-            yield from key_turns.exchange(skip, now)
+            yield from protocol.exchange(skip, now)
             continue
         if not held and ticket not in answer.granted:
             if skippable and now < DUES[rows[rk]["id"]]:
@@ -104,7 +105,7 @@ def owner(name: str, text: str) -> Any:
         after = session.rows[rk].props
         over = after["state"] in rules.FINAL
         busy = busy_span(after) if over else NOT_BUSY
-        yield from key_turns.exchange(TurnQuestion(LINE, asker, ONE_BY_ONE, {}, ended={ticket: None if over else here}, busy=busy), now)
+        yield from protocol.exchange(TurnQuestion(LINE, asker, ONE_BY_ONE, {}, ended={ticket: None if over else here}, busy=busy), now)
 
 
 def stored(event: str) -> frozenset[Any]:
@@ -180,12 +181,12 @@ def end_forgotten() -> list[Patch]:
 
 
 def skipped_early() -> list[Patch]:
-    plain = key_turns.grant
+    plain = protocol.grant
 
     def grant(line: LineState, waiting: Any, question: Any, now: int) -> Any:
         return plain(line, waiting, question, now + CLAIM_AHEAD)
 
-    return [(key_turns, "grant", grant)]
+    return [(protocol, "grant", grant)]
 
 
 def stale_counts() -> list[Patch]:
@@ -193,7 +194,7 @@ def stale_counts() -> list[Patch]:
         yield from ()
         return False
 
-    return [(key_turns, "_clear_stale", clear_stale)]
+    return [(protocol, "_clear_stale", clear_stale)]
 
 
 MUTANTS = [

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shared.engine.effects import LOST, RECEIVING, SENDING, Get, Write
-from shared.engine.moments import SentAt
+from shared.engine.validity import SentAt
 from shared.leases import rules
 from shared.leases.profiles import Profile
 from shared.leases.protocol import membership, takeover

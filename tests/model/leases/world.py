@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shared.engine.effects import LOST, Get, Receiving, Sending, Write
-from shared.engine.moments import ReceivedAt, SentAt
+from shared.engine.validity import ReceivedAt, SentAt
 from shared.leases import rules, transition_rules
 from shared.leases.profiles import Profile
 from shared.leases.protocol import membership, takeover

@@ -1,4 +1,4 @@
-"""Broken notices: each mutant leaves out one sentence of `shared/scheduler/outcomes/notice_rows.py` or `owed.py`."""
+"""Broken notices: each mutant leaves out one sentence of `shared/scheduler/outcomes/notices.py` or `owed.py`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 
 from shared.engine.effects import Write, get, write
-from shared.scheduler.outcomes import notice_rows
-from shared.scheduler.outcomes.notice_rows import PARTITION, FixedNotice, content_of, notice_key, parse_notice
-from shared.scheduler.owed import NOTICE, owed_after
+from shared.scheduler.outcomes import notices
+from shared.scheduler.outcomes.notices import PARTITION, FixedNotice, content_of, notice_key, parse_notice
+from shared.scheduler.properties.owed import NOTICE, owed_after
 from shared.storage.names import SWEEPS
 from shared.storage.ports import ANY, Applied, Insert, Merge, Upsert
 from tests.model.checking.checker import Report, explore
@@ -21,7 +21,7 @@ from .plays import PLAYS, NoticeWorld
 
 
 def recorded_without_etag() -> list[Patch]:
-    plain = notice_rows.record
+    plain = notices.record
 
     def record(*given: Any) -> Any:
         def loose(effect: Any) -> Any:
@@ -42,13 +42,13 @@ def content_fixed_anew() -> list[Patch]:
         key = notice_key(tenant, kind)
         while True:
             found = yield from get(SWEEPS, PARTITION, key)
-            row = parse_notice(found.props) if found is not None else notice_rows.NoticeRow()
+            row = parse_notice(found.props) if found is not None else notices.NoticeRow()
             if found is None or not row.open:
                 return None
             if not row.count:
                 return FixedNotice(row.seq, row.sent_at, row.sending.encode())
-            if not row.sending and now < row.sent_at + notice_rows.PERIOD:
-                return row.sent_at + notice_rows.PERIOD
+            if not row.sending and now < row.sent_at + notices.PERIOD:
+                return row.sent_at + notices.PERIOD
             content = orjson.dumps(content_of(kind, row))
             fixed = replace(row, count=0, subjects={}, sending=content.decode(), seq=row.seq + 1, sent_at=now)
             if isinstance((yield from write(SWEEPS, PARTITION, Merge(key, fixed.props(), found.etag))), Applied):
@@ -71,7 +71,7 @@ def any_notice_closed() -> list[Patch]:
 
 
 def closed_for_good() -> list[Patch]:
-    plain = notice_rows.close
+    plain = notices.close
 
     def close(*given: Any) -> Any:
         def shut(effect: Any) -> Any:
@@ -99,7 +99,7 @@ MUTANTS = [
     Mutant("any notice closed", "period", any_notice_closed),
     Mutant("a row closed in spite of what happened since", "period", closed_for_good, strands=True),
     Mutant("a notice under an id of its process", "crash", lambda: [(plays, "source_of", lambda fixed, name: f"{fixed.seq} {name}")]),
-    Mutant("no pause between notices", "period", lambda: [(notice_rows, "PERIOD", 0)]),
+    Mutant("no pause between notices", "period", lambda: [(notices, "PERIOD", 0)]),
     Mutant("the end of a notice told", "refused", told_of_a_notice),
 ]
 

@@ -19,7 +19,7 @@ import orjson
 
 from shared.delivery.notices import NoticeKind
 from shared.engine.effects import LOST, Load, Write, get
-from shared.scheduler.outcomes.notice_rows import (
+from shared.scheduler.outcomes.notices import (
     PARTITION,
     PERIOD,
     FixedNotice,
@@ -31,7 +31,7 @@ from shared.scheduler.outcomes.notice_rows import (
     parse_notice,
     record,
 )
-from shared.scheduler.owed import NOTICE, OWED, done, owed_after
+from shared.scheduler.properties.owed import NOTICE, OWED, done, owed_after
 from shared.storage.names import SWEEPS
 from shared.storage.ports import Insert, Merge
 from tests.model.checking.checker import Violation

@@ -11,9 +11,9 @@ from shared.engine.effects import Get
 from shared.scheduler import facets, rules
 from shared.scheduler.facets import finding
 from shared.scheduler.facets.finding import LABEL_ROWS, STATE_ROWS, held_numbers, key_of, partition_of
-from shared.scheduler.facets.long_work.rules import HeldToken, accepted, silence
+from shared.scheduler.facets.long_work import HeldToken, accepted, silence
 from shared.scheduler.keys import Address, event_row, index_key, shard_key
-from shared.scheduler.owed import CALLBACK_OF, done
+from shared.scheduler.properties.owed import CALLBACK_OF, done
 from shared.scheduler.protocol import changing, dispatch, holding, ingest, moving, owning
 from shared.scheduler.shard import gate, retries
 from shared.storage.names import EVENTS, SWEEPS

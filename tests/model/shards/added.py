@@ -11,8 +11,8 @@ from typing import Any
 
 from shared.engine.effects import Steps, Write
 from shared.scheduler.points import Facets, Filing
+from shared.scheduler.properties.receipts import with_receipts
 from shared.scheduler.protocol import changing, completing, owning
-from shared.scheduler.receipts import with_receipts
 from shared.storage.names import EVENTS, SWEEPS
 from shared.storage.ports import Applied, Upsert, WriteRefused
 from tests.added_facet import JOURNAL, NOTED, Journal, added, broken, note_key, unfinished

@@ -6,8 +6,8 @@ from typing import Any
 
 from shared.engine.effects import Write
 from shared.scheduler import rules
-from shared.scheduler.facets.callbacks import Callbacks
-from shared.scheduler.owed import done, owed_after
+from shared.scheduler.facets import Callbacks
+from shared.scheduler.properties.owed import done, owed_after
 from shared.scheduler.protocol import express, owning
 from shared.storage.names import EVENTS
 from shared.storage.ports import Applied, Merge

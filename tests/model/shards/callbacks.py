@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shared.scheduler.keys import index_key, index_partition
-from shared.scheduler.owed import callbacks_props
+from shared.scheduler.properties.owed import callbacks_props
 from shared.scheduler.shard import gate
 from shared.storage.names import EVENTS, SHARDS
 

@@ -9,7 +9,7 @@ from shared.delivery.flow.rules import FREE, ClaimHold
 from shared.scheduler import rules
 from shared.scheduler.facets import FACETS
 from shared.scheduler.keys import Address, event_row, shard_key
-from shared.scheduler.owed import callbacks_props
+from shared.scheduler.properties.owed import callbacks_props
 from shared.scheduler.protocol import express, ingest, owning
 
 from ..checking.state import Budget, Now, Play, Start, Told, Until

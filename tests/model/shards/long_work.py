@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from shared.engine.effects import Get
 from shared.scheduler import rules
 from shared.scheduler.facets import FACETS
-from shared.scheduler.facets.long_work.rules import completed, failed, heard
+from shared.scheduler.facets.long_work import completed, failed, heard
 from shared.scheduler.keys import index_key, index_partition
+from shared.scheduler.properties.work_rows import work_of
 from shared.scheduler.protocol import completing
 from shared.scheduler.shard import gate
-from shared.scheduler.work_rows import work_of
 from shared.storage.names import EVENTS, SHARDS
 
 from ..checking.state import Budget, Now, Play, Told

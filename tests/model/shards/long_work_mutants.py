@@ -8,11 +8,10 @@ from typing import Any
 from shared.engine.effects import Write
 from shared.scheduler import rules
 from shared.scheduler.facets.finding import States
-from shared.scheduler.facets.long_work.facet import LongWork
-from shared.scheduler.facets.long_work.rules import HeldToken
+from shared.scheduler.facets.long_work import HeldToken, LongWork
 from shared.scheduler.points import Facets
+from shared.scheduler.properties.work_rows import work_of
 from shared.scheduler.protocol import completing
-from shared.scheduler.work_rows import work_of
 from shared.storage.ports import ANY, Merge
 
 from ..checking.mutants import Mutant, Patch, relay

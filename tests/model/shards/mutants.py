@@ -15,7 +15,8 @@ from shared.scheduler.facets import FACETS, finding
 from shared.scheduler.facets.finding import Labels, States
 from shared.scheduler.keys import END_EVENTS, FIRST_EVENT, GATE, Address, index_partition, shard_tenant
 from shared.scheduler.points import Filing
-from shared.scheduler.protocol import changing, dispatch, holding, ingest, moving, owning, reusing
+from shared.scheduler.protocol import changing, dispatch, holding, ingest, moving, owning
+from shared.scheduler.protocol import changing as reusing
 from shared.scheduler.shard import gate
 from shared.scheduler.shard.gate import HeldGate, parse_gate
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS

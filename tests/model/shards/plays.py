@@ -7,7 +7,8 @@ from typing import Any
 
 from shared.scheduler.facets.finding import STATE_ROWS, key_of, partition_of
 from shared.scheduler.keys import Address, event_row, id_partition, index_key, index_partition, shard_key
-from shared.scheduler.protocol import changing, dispatch, reusing
+from shared.scheduler.protocol import changing, dispatch
+from shared.scheduler.protocol import changing as reusing
 from shared.scheduler.shard import gate
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 

@@ -14,12 +14,11 @@ from shared.engine.effects import LOST, Get, Send, Write
 from shared.scheduler import rules, transition_rules
 from shared.scheduler.facets.finding import LABEL_ROWS, LISTED, MARK, STATE_ROWS, digests_of, has_digest, in_state, key_of, partition_of
 from shared.scheduler.keys import FIRST_EVENT, GATE, MIRRORED, NEWS, index_shard, parse_address, place_of
-from shared.scheduler.owed import CALLBACK_OF, OWED, callback_channel
+from shared.scheduler.properties.owed import CALLBACK_OF, OWED, callback_channel
+from shared.scheduler.properties.work_rows import Work, noted_work, work_of
 from shared.scheduler.protocol.dispatch import ShardMessage
-from shared.scheduler.protocol.moving import SOURCE
-from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
+from shared.scheduler.protocol.moving import SOURCE, is_redriven, parse_redriven
 from shared.scheduler.shard.gate import COUNTS, Gate, parse_gate
-from shared.scheduler.work_rows import Work, noted_work, work_of
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Replace, Upsert, WriteRefused
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from shared.checkpoints import protocol
 from shared.checkpoints.rows import LATEST, TURN, parse_group, parse_latest
-from shared.checkpoints.turn_settings import read_turn_settings
+from shared.checkpoints.settings import read_turn_settings
 from shared.leases.rows import FLEET, Fleet, fleet_key
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS, TURNS

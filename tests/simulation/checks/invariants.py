@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shared.scheduler.facets.copies import ORIGIN
+from shared.scheduler.facets import ORIGIN
 from shared.scheduler.facets.finding import LISTED, STATE_ROWS, partition_of
 from shared.scheduler.keys import GATE, MIRRORED, index_shard, place_of, shard_tenant
 from shared.storage.memory import MemoryTables

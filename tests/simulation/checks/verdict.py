@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from shared.core.clock import Millis
 from shared.core.durations import parse_time
 from shared.core.errors import Problem
-from shared.scheduler.facets.copies import CAME
+from shared.scheduler.facets import CAME
 from shared.scheduler.keys import GATE, MIRRORED, NEWS, parse_address, place_of
-from shared.scheduler.owed import CALLBACK, CALLBACK_OF, OWED, callback_channel
-from shared.scheduler.protocol.moving import REDRIVE, redrive_purpose, target_shard
-from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
+from shared.scheduler.properties.owed import CALLBACK, CALLBACK_OF, OWED, callback_channel
+from shared.scheduler.protocol.moving import REDRIVE, is_redriven, parse_redriven, redrive_purpose, target_shard
 from shared.scheduler.rules import FINAL as ROW_FINAL
 from shared.scheduler.rules import tally
 from shared.scheduler.shard.gate import COUNTS, parse_gate

@@ -22,8 +22,7 @@ from shared.delivery.channels.http import Post, post_of
 from shared.delivery.channels.model import FleetChannel
 from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.delivery.egress_guard import Egress
-from shared.delivery.fleet_owners.model import PartitionOwner
-from shared.delivery.fleet_owners.routing import OwnerRouting
+from shared.delivery.fleet_owners import OwnerRouting, PartitionOwner
 from shared.engine.async_runner import AsyncRunner
 from shared.engine.thread_runner import ThreadRunner
 from shared.leases.node.receiving import OwnedDelivery, OwnerGuard

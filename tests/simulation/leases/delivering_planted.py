@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from shared.core.partition_hash import partition_of_key
+from shared.delivery import fleet_owners
+from shared.delivery import fleet_owners as owner_rules
 from shared.delivery.channels import rules as verdicts
 from shared.delivery.channels.ports import Verdict
-from shared.delivery.fleet_owners import routing
-from shared.delivery.fleet_owners import rules as owner_rules
-from shared.delivery.fleet_owners.rules import OwnerDecision
+from shared.delivery.fleet_owners import OwnerDecision
 from shared.leases.node.notifications import ApplicationNotifier
 from shared.leases.service import owner_lookup
 from shared.leases.service.owner_lookup import OwnerLookup
@@ -66,13 +66,13 @@ def maps_by_the_former_count() -> list[Patch]:
 
 def waits_for_ever() -> list[Patch]:
     """A partition that was seen without an owner is not looked at again."""
-    plain = routing.decide
+    plain = fleet_owners.decide
 
     def decide(owner: Any, since: int, punctual: int, now: int) -> OwnerDecision:
         found = plain(owner, since, punctual, now)
         return found._replace(look=now + 3_600_000) if found.action == "wait" else found
 
-    return [(routing, "decide", decide)]
+    return [(fleet_owners, "decide", decide)]
 
 
 def asks_again_for_ever() -> list[Patch]:

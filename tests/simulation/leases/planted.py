@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shared.engine.effects import Write
-from shared.engine.moments import ReceivedAt, SentAt
+from shared.engine.validity import ReceivedAt, SentAt
 from shared.leases import rules
 from shared.leases.node.heartbeat_loop import HeartbeatLoop
 from shared.leases.node.notifications import ApplicationNotifier

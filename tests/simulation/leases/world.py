@@ -18,7 +18,7 @@ from typing import Any
 
 from shared.core.errors import StorageError, Unavailable
 from shared.engine.effects import LOST, Get, Load, Receiving, Sending, Wait, Write
-from shared.engine.moments import ReceivedAt, SentAt
+from shared.engine.validity import ReceivedAt, SentAt
 from shared.storage.blocking import run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS

@@ -8,7 +8,7 @@ import orjson
 
 from shared.delivery.channels.ports import OutgoingDelivery
 from shared.extras.parts import build_routes
-from shared.web.encoding import encode
+from shared.web.etag import encode
 from shared.web.serve import ApiRequest, admit
 
 from .instance import Instance

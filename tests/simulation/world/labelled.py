@@ -21,8 +21,8 @@ from shared.app.timers import Counts
 from shared.core.clock import Millis, to_text
 from shared.delivery.channels import Sender
 from shared.delivery.channels.ports import OutgoingDelivery, Verdict
-from shared.scheduler import label_index
-from shared.scheduler.label_index import KNOWN_AFTER, PK_PROGRESS, LabelIndex
+from shared.scheduler.queries import label_index
+from shared.scheduler.queries.label_index import KNOWN_AFTER, PK_PROGRESS, LabelIndex
 from shared.storage.names import PK_TICKS, SWEEPS
 from shared.storage.ports import RowQuery
 from tests.model.checking.mutants import patched

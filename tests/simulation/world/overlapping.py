@@ -15,7 +15,7 @@ import orjson
 
 from shared.core.clock import Millis
 from shared.delivery.channels.ports import OutgoingDelivery, Verdict
-from shared.scheduler.overlap import SKIPPED
+from shared.scheduler.properties.overlap import SKIPPED
 from shared.scheduler.rules import FINAL
 from shared.storage.names import EVENTS
 from shared.storage.ports import Props

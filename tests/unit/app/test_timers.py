@@ -15,7 +15,7 @@ from shared.app.timers import PERIODS, SOON, SOON_LATEST, Job, Jobs, SweepFailed
 from shared.core.clock import Millis, SettableClock
 from shared.core.errors import Unavailable
 from shared.ops.health.rules import SILENT_PERIODS
-from shared.scheduler.wakes.ticks import SWEEP_ROW, times_of
+from shared.scheduler.wakes.service import SWEEP_ROW, times_of
 from shared.storage import Storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, PK_TICKS, QUEUE_SWEEPS, SWEEPS

@@ -15,7 +15,7 @@ from shared.app.parent_watch import ParentWatch
 from tests.paths import ROOT
 from tests.waiting import eventually
 
-from .test_process_life import PlayedApplication
+from .test_lazy_process_life import PlayedApplication
 
 _CHILD = """
 import asyncio, sys

@@ -14,10 +14,10 @@ from bench.flex.service import Service, Shard
 from shared.core.clock import SettableClock
 from shared.engine.async_runner import AsyncRunner
 from shared.scheduler.keys import HOME, index_key, index_partition, shard_key
+from shared.scheduler.mirror.unmirrored import Mirror
 from shared.scheduler.protocol.dispatch import parse_messages
 from shared.scheduler.shard.gate import GATE, Counts, Gate
-from shared.scheduler.sweeps import Sweeps
-from shared.scheduler.unmirrored import Mirror
+from shared.scheduler.sweeps.index import Sweeps
 from shared.scheduler.wakes.rules import LOOK_FAR
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, EVENTS, QUEUE_SHARDS, SHARDS

@@ -12,8 +12,7 @@ from bench.growth.chart import LINES, draw
 from bench.growth.figures import KINDS, figures, sizes
 from bench.tools.stage import Run, application
 from shared.storage import memory_storage
-from shared.whatif.twin.loop import LoopClock, VirtualLoop
-from shared.whatif.twin.running import run_to_end
+from shared.whatif.twin.loop import LoopClock, VirtualLoop, run_to_end
 
 FEW = Effort(rounds=1, posts=5, herd=20, stream=10, over=500, lists=2, sweeps=2)
 FREE = Spent(10.0, 1.0, 2.0)

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from shared.checkpoints.node.health import Health
+from shared.checkpoints.node.messages import Health
 from shared.checkpoints.node.participant import CheckpointParticipant
 from shared.cli.connection_options import resolve_connection
 from shared.cli.exits import Exit

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.core.clock_offset import DRIFT, TOO_WIDE, Reading, ServerTime, aged, combine, correction, offset, sample
+from shared.core.clock import DRIFT, TOO_WIDE, Reading, ServerTime, aged, combine, correction, offset, sample
 
 WALL = 1_800_000_000_000
 """The storage service's time at the start of each test, milliseconds."""

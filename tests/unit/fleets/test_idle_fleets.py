@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from shared.leases.service.planning import Planning
-from shared.leases.service.resize.service import ResizeService
+from shared.leases.service.resize import ResizeService
 from shared.leases.service.sweep_memory import PLANNED
 from shared.leases.service.takeover_rules import skipped_fleets
 from shared.leases.timings import FENCE_MARGIN, IDLE_AFTER, IDLE_EVERY, TAKEOVER_PERIOD, TAKEOVER_RUNS_A_SWEEP

@@ -11,7 +11,7 @@ import pytest
 from shared.checkpoints.rows import INDEX as TURN_INDEX
 from shared.checkpoints.service.service import CheckpointService, nothing_pending
 from shared.core.ids import SeededIds
-from shared.engine.postponement import MAX_POSTPONED, RUNS_A_SWEEP, postponed_fleets
+from shared.engine.sweeps import MAX_POSTPONED, RUNS_A_SWEEP, postponed_fleets
 from shared.fleets.watch import rules
 from shared.fleets.watch.rules import Findings
 from shared.leases.protocol.membership import ServerReport

@@ -19,14 +19,14 @@ from shared.app.timers import PERIODS
 from shared.core.clock import Millis, SettableClock, to_text
 from shared.delivery import tracing as delivery_tracing
 from shared.delivery.channels.ports import Verdict
-from shared.engine.fleet_cursor import OTHER_FLEETS
+from shared.engine.sweeps import OTHER_FLEETS
 from shared.fleets.watch.alarms import KINDS, Kind
 from shared.fleets.watch.figures import FleetFigures
 from shared.maintenance.service.alarms import ALARMS as MAINTENANCE_ALARMS
 from shared.maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from shared.ops.export.points import CounterForm, metrics_data
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
-from shared.scheduler.event_clock import EventClock
+from shared.scheduler.shard.event_clock import EventClock
 from shared.storage.server_time import ServerTimeEstimator, time_etag
 from tests.unit.scheduler.harness import World
 

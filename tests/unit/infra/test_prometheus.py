@@ -19,8 +19,8 @@ from shared.checkpoints.service.views import TurnFigures
 from shared.fleets.watch.figures import FleetFigures
 from shared.maintenance.service.figures import MaintenanceFigures
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
-from shared.scheduler.event_clock import ClockState
 from shared.scheduler.shard import ledger
+from shared.scheduler.shard.event_clock import ClockState
 
 from .code_facts import ROOT
 from .snapshots import alarms, deployed

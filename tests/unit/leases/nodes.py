@@ -11,8 +11,7 @@ from shared.core.clock import SettableClock
 from shared.core.errors import Problem
 from shared.core.pressure import PressureGauge
 from shared.engine.async_runner import AsyncRunner
-from shared.engine.effects import Steps
-from shared.engine.queries import load_rows
+from shared.engine.effects import Steps, load_rows
 from shared.fleets.watch.service import FleetWatch
 from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import BeatApplied, IncarnationFenced, Registered, ServerReport

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from shared.core.clock import SettableClock
-from shared.delivery.fleet_owners.model import PartitionOwner
-from shared.delivery.fleet_owners.rules import OWNER_LOOK_AGAIN, OWNER_WAIT, UNREACHED_PAUSE, decide, stale_pause, unreached_pause
+from shared.delivery.fleet_owners import OWNER_LOOK_AGAIN, OWNER_WAIT, UNREACHED_PAUSE, PartitionOwner, decide, stale_pause, unreached_pause
 from shared.engine.async_runner import AsyncRunner
-from shared.leases.owners.rules import owner_of
+from shared.leases.owners import owner_of
 from shared.leases.protocol import takeover
 from shared.leases.rows import ActiveIntents, Fleet, HttpServerState, Partition, Server, fleet_key, partition_key, server_key
 from shared.leases.service.owner_lookup import OWNER_FRESH, UNOWNED_FRESH, OwnerLookup

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mypy import api
 
-from shared.engine.moments import ReceivedAt, SentAt
-from shared.engine.validity import DRIFT
+from shared.engine.validity import DRIFT, ReceivedAt, SentAt
 from shared.leases import rules
 from shared.leases.profiles import PROFILES, Profile, unsafe_reason
 from tests.paths import ROOT
@@ -47,7 +46,7 @@ def test_no_accepted_profile_lets_drifting_clocks_overlap(beat: float, validity:
 MIXED = """
 from shared.leases.rules import ServerObservation, later_send
 from shared.leases import rules
-from shared.engine.moments import ReceivedAt, SentAt
+from shared.engine.validity import ReceivedAt, SentAt
 later_send(None, ReceivedAt(0))
 ServerObservation("i", 1, SentAt(0))
 """

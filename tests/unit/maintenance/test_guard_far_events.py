@@ -14,8 +14,8 @@ from shared.maintenance.decisions import reservations
 from shared.maintenance.rows import EventRow
 from shared.maintenance.rule_settings import FleetRule, MaintenanceSettings
 from shared.maintenance.timings import IDLE_SILENCE
+from tests.unit.maintenance.decisions.test_reservations import FLEETS, GUARD_MOVES, play
 from tests.unit.maintenance.joint_fleet import HOOKS, Fleet
-from tests.unit.maintenance.test_guard_prepare import FLEETS, GUARD_MOVES, play
 
 DAY: Final = 86_400
 QUICK: Final = {**HOOKS, "prepare": 10.0}

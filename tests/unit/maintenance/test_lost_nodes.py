@@ -16,7 +16,7 @@ from shared.maintenance.rule_settings import MaintenanceSettings
 from shared.storage.names import FLEETS, MAINTENANCE
 from shared.storage.ports import RowQuery
 from tests.unit.maintenance.joint_fleet import HOOKS, Fleet
-from tests.unit.maintenance.service.test_maintenance_sweep import KEY, SweptFleet
+from tests.unit.maintenance.service.test_sweep import KEY, SweptFleet
 
 PREPARE: Final = MaintenanceSettings(guard="prepare", lead=60_000, catch_up=0, hand_off=20_000)
 

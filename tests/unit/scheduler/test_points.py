@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from shared.scheduler import rules
-from shared.scheduler.answer_rows import KeptAnswer
-from shared.scheduler.facets import FACETS, facets_for
-from shared.scheduler.facets.answers import Answers
-from shared.scheduler.facets.copies import CAME, ORIGIN, Copies
+from shared.scheduler.facets import CAME, FACETS, ORIGIN, Answers, Copies, facets_for
 from shared.scheduler.keys import MIRRORED, Address, event_row, minute_text, shard_key
 from shared.scheduler.points import Facet, Facets
+from shared.scheduler.properties.attempts import KeptAnswer
 from shared.scheduler.protocol import ingest, moving, owning
 from shared.scheduler.shard.gate import Counts, Gate
 from shared.storage.names import EVENTS, SWEEPS

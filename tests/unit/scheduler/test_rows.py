@@ -14,9 +14,10 @@ from pydantic import TypeAdapter
 
 from shared.core.clock import to_text
 from shared.core.durations import format_duration
-from shared.scheduler import attempt_history, rows
+from shared.scheduler import rows
 from shared.scheduler.keys import shard_key
 from shared.scheduler.model import EventIn
+from shared.scheduler.properties import attempts
 from shared.scheduler.shard.retries import PAUSE_JITTER, RetryPolicy, policy_of
 from shared.storage import limits
 from shared.storage.azure import wire
@@ -118,8 +119,8 @@ def test_expires_that_was_taken_away_is_not_shown() -> None:
 def test_history_keeps_the_last_20_attempts_and_500_characters_of_an_error() -> None:
     props: dict[str, Any] = {}
     for number in range(30):
-        props["history"] = attempt_history.with_attempt(props, NOW + number, "retry", 503, BELL * 600, 5)
-    found = attempt_history.history_of(props)
+        props["history"] = attempts.with_attempt(props, NOW + number, "retry", 503, BELL * 600, 5)
+    found = attempts.history_of(props)
     assert len(found) == 20 and found[0][0] == NOW + 10 and all(entry[3] == BELL * 500 for entry in found)
     limits.check_entity(SHARD, "e000", props)
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from shared.core.clock import to_datetime
 from shared.delivery.channels.model import LONGEST_TIMEOUT
 from shared.delivery.channels.rules import retry_after
-from shared.scheduler import attempt_history, rules, timings
+from shared.scheduler import rules, timings
 from shared.scheduler.failures import failed_attempt
+from shared.scheduler.properties import attempts
 from shared.scheduler.shard import retries
 from shared.scheduler.shard.gate import Counts, Gate, GateState
 from shared.scheduler.shard.retries import RetryPolicy
@@ -122,7 +123,7 @@ def test_claim_of_a_former_owners_event_sets_the_flag_for_good() -> None:
     again = rules.claim_props({"state": "firing", "due": NOW, **fresh}, 4)
     history = again.pop("history")
     assert again == {"state": "firing", "epoch": 4, "tries": 2, "flag": True}
-    assert attempt_history.history_of({"history": history}) == [[NOW, "unknown", None, attempt_history.OWNER_LOST, 0]]
+    assert attempts.history_of({"history": history}) == [[NOW, "unknown", None, attempts.OWNER_LOST, 0]]
     assert "history" not in rules.claim_props({"state": "retrying", "due": NOW, "next": NOW + 9}, 5)
     assert "flag" not in rules.claim_props({"state": "retrying", "flag": True, "tries": 2}, 5), "a merge keeps what is there"
 
@@ -318,12 +319,12 @@ def test_a_receiver_that_asks_for_more_than_the_event_has_left_gets_an_attempt_b
 
 def test_an_attempt_says_how_long_its_receiver_asked_to_wait_and_how_long_the_event_waits() -> None:
     props = {"due": NOW, "created": NOW, "history": "[]"}
-    history = attempt_history.with_attempt(props, NOW, "retry", 503, "answered 503 Service Unavailable", 5)
+    history = attempts.with_attempt(props, NOW, "retry", 503, "answered 503 Service Unavailable", 5)
     policy = EXAMPLES["three pauses in 5 min"]
 
     def noted(asked: float | None) -> str:
         outcome = failed_attempt(props, policy, now=NOW, chance=0.0, waited=0, history=history, error="", final=False, retry_after=asked)
-        [shown] = attempt_history.attempts_for_api(outcome.props)
+        [shown] = attempts.attempts_for_api(outcome.props)
         return str(shown["error"])
 
     assert noted(None) == noted(5.0) == "answered 503 Service Unavailable"

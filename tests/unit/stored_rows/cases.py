@@ -14,16 +14,16 @@ from shared.delivery.circuit_breaker import Breaker
 from shared.delivery.flow import shared_limits
 from shared.delivery.flow.rules import SlotShare
 from shared.engine.stored_forms import FormsRow, number_of
-from shared.scheduler import label_index
 from shared.scheduler.bulk import rows as bulk_rows
-from shared.scheduler.facets.fanouts.names import fanned_out
+from shared.scheduler.facets.fanouts import fanned_out
 from shared.scheduler.facets.finding import held_props, mark_of, pack_held
 from shared.scheduler.ingest import rejects
-from shared.scheduler.key_rules import LineState, Turn, parse_line
+from shared.scheduler.key_lines.rules import LineState, Turn, parse_line
 from shared.scheduler.model import EventIn
-from shared.scheduler.outcomes.notice_rows import NoticeRow, parse_notice
+from shared.scheduler.outcomes.notices import NoticeRow, parse_notice
+from shared.scheduler.properties.work_rows import WORK, Work, noted_work
 from shared.scheduler.protocol.mirroring import Fence, parse_fence
-from shared.scheduler.queries import totals
+from shared.scheduler.queries import label_index, totals
 from shared.scheduler.recurring.definition import Definition, RevisionUndo, definition_of
 from shared.scheduler.recurring.model import CatchUp, Recurrence
 from shared.scheduler.rows import new_event, withdrawn
@@ -31,8 +31,7 @@ from shared.scheduler.rules import claim_props
 from shared.scheduler.shard import ledger
 from shared.scheduler.shard.gate import Counts, Gate, parse_gate
 from shared.scheduler.wakes.rules import PLAN, Plan
-from shared.scheduler.wakes.ticks import TIMES, SweepTimes
-from shared.scheduler.work_rows import WORK, Work, noted_work
+from shared.scheduler.wakes.service import TIMES, SweepTimes
 from shared.storage.ports import Props, Row
 from shared.tenants import channel_store
 from shared.tenants import rows as tenant_rows

@@ -15,7 +15,7 @@ from shared.storage.names import ALL_TABLES
 from shared.storage.ports import Op, Row
 from shared.tenants import routes as functions
 from shared.tenants.audit import AuditRecords
-from shared.tenants.change_marks import PK_CHANGES
+from shared.tenants.cache import PK_CHANGES
 from shared.tenants.store import TenantDirectory
 from shared.web.arrivals import Arrivals
 from shared.web.local_client import LocalClient

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.core.errors import OutcomeUnknown
-from shared.delivery.flow.rate_limiter import BURST, TOLERANCE, RateGrant, RateLimiter, most_at_once, reserve, reserve_all
+from shared.delivery.flow.shared_limits import BURST, TOLERANCE, RateGrant, RateLimiter, most_at_once, reserve, reserve_all
 
 from .conftest import World
 

@@ -9,8 +9,7 @@ import pytest
 from shared.core.errors import Problem, Unavailable
 from shared.delivery.channels.model import KafkaChannel
 from shared.extras.parts import build_routes
-from shared.web.auth import authorize
-from shared.web.callers import KeyRecord
+from shared.web.auth import KeyRecord, authorize
 from shared.web.etag import etag_of
 
 from .conftest import World

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter
 
-from shared.delivery.channels.model import Channel
-from shared.delivery.channels.outputs import ChannelOut
+from shared.delivery.channels.model import Channel, ChannelOut
 from shared.delivery.channels.ports import Target
 from shared.extras.bigben.model import Processor
 from shared.scheduler.ingest.messages import ProducerMessage

@@ -19,9 +19,8 @@ from shared.web import openapi
 from shared.web.arrivals import Arrivals
 from shared.web.auth import bound_to
 from shared.web.etag import check_if_match, etag_of
-from shared.web.fields.durations import Duration, Time
 from shared.web.fields.params import Flag, Moment, Paging, Query
-from shared.web.fields.types import Name, Strict
+from shared.web.fields.types import Duration, Name, Strict, Time
 from shared.web.local_client import LocalClient
 from shared.web.problem import too_many
 from shared.web.routes import Answer, Call, Content, RouteGroup, Routes

@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
+from shared.core.event_loop import MOST_STEP
 from shared.core.http1.answer import AnswerReader
-from shared.core.loop_turns import MOST_STEP
 from shared.delivery.channels.answer_heads import READ_BODY, head_of
 from shared.delivery.channels.masks import masks_of
 from shared.delivery.channels.model import HttpChannel

@@ -2,6 +2,8 @@
 
 `document.py` parses the documents. Every outcome of a call is returned as a value.
 Source: https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events
+
+Compares this machine's clock with that of the Instance Metadata Service (IMDS), by the `Date` of its answers.
 """
 
 from __future__ import annotations
@@ -9,11 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlencode
 
 from ....core.http_exchange import HttpReply, TransportFailure, exchange
+from ...not_before import read_time
 from ..timings import FIRST_ANSWER, LATER_ANSWER
+
+if TYPE_CHECKING:
+    from ....core.clock import Millis
+
 
 BASE: Final = "http://169.254.169.254"
 API_VERSION: Final = "2020-07-01"
@@ -104,3 +111,19 @@ def _fault_domain(instance: dict[str, Any]) -> str:
 def _text(instance: dict[str, Any], key: str) -> str:
     value = instance.get(key)
     return value if isinstance(value, str) else ""
+
+
+_STEP = 1000
+"""`Date` has whole seconds, so the service's clock may have been this much later, in milliseconds."""
+
+
+def clock_error(date: str | None, sent: Millis, received: Millis) -> float | None:
+    """Return the seconds by which this machine's clock is at least ahead of the service's; negative if it is behind.
+
+    0 while it may be right: the answer was made at an unknown moment between `sent` and `received`. None if `date` cannot be read.
+    """
+    service_time = read_time(date)
+    if service_time is None:
+        return None
+    least, most = sent - service_time - _STEP, received - service_time
+    return (least if least > 0 else min(most, 0)) / 1000

@@ -8,7 +8,7 @@ import pytest
 
 from shared.core.partition_hash import partition_of_key
 from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
-from shared.delivery.fleet_owners.rules import MOST_STALE, OWNER_WAIT, UNANSWERED
+from shared.delivery.fleet_owners import MOST_STALE, OWNER_WAIT, UNANSWERED
 from shared.storage.names import FLEETS
 from tests.texts import assert_text
 from tests.unit.scheduler.harness import World

@@ -10,7 +10,7 @@ import pytest
 from shared.core.errors import Problem
 from shared.fleets import directory
 from shared.fleets.model import FleetIn
-from shared.leases.protocol import closing, membership
+from shared.leases.protocol import membership, resizing
 from shared.leases.protocol.membership import Registered, ServerReport
 from shared.leases.rows import FLEET, INDEX, fleet_key, partition_key, server_key
 from shared.leases.rules import ServerSession
@@ -185,7 +185,7 @@ async def test_the_profile_changes_only_while_no_server_lives(world: World) -> N
 async def test_a_server_that_comes_in_while_the_fleet_closes_is_seen(world: World) -> None:
     await world.demo.put(WEB, {"partitions": 4})
     fleet, etag = await world.app.fleets.read("demo", "web")
-    steps = closing.close(KEY, fleet, etag)
+    steps = resizing.close(KEY, fleet, etag)
     rows = await world.tables.query(RowQuery(FLEETS, KEY, first="s:", end="s;"))
     next(steps)
     write = steps.send(rows.rows)
@@ -197,7 +197,7 @@ async def test_a_server_that_comes_in_while_the_fleet_closes_is_seen(world: Worl
     assert isinstance(await world.tables.write(FLEETS, KEY, back.ops), Applied)  # type: ignore[union-attr]
     with pytest.raises(StopIteration) as stop:
         steps.send(Applied(["x"]))
-    assert stop.value.value == closing.ServersLive(["a"])
+    assert stop.value.value == resizing.ServersLive(["a"])
     assert not (await world.app.fleets.read("demo", "web"))[0].closed, "it is open again"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.maintenance.service.other_fleets import SEARCH_AGE
+from shared.maintenance.service.reports import SEARCH_AGE
 from tests.texts import assert_text
 from tests.unit.scheduler.harness import Client, World
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.engine import fleet_cursor
+from shared.engine import sweeps
 from shared.storage.names import MAINTENANCE
 from tests.unit.scheduler.harness import World
 
@@ -18,8 +18,8 @@ MAKE: dict[str, Any] = {"partitions": 1, "maintenance": {}}
 @pytest.fixture
 async def fleets(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Three fleets, of which figures always tell one apart, and one more with an alarm."""
-    monkeypatch.setattr(fleet_cursor, "MAX_NAMED_FLEETS", 1)
-    monkeypatch.setattr(fleet_cursor, "MAX_NAMED_ALARMS", 1)
+    monkeypatch.setattr(sweeps, "MAX_NAMED_FLEETS", 1)
+    monkeypatch.setattr(sweeps, "MAX_NAMED_ALARMS", 1)
     for name in "abc":
         assert (await world.demo.put(f"/api/v1/fleets/{name}", MAKE)).status == 201
     return world

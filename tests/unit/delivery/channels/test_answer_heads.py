@@ -16,7 +16,7 @@ from shared.delivery.channels.answer_heads import KEPT_BODY, READ_BODY, AnswerHe
 from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.masks import mask, masks_of
 from shared.delivery.channels.model import HttpChannel
-from shared.delivery.fleet_owners.model import PartitionOwner
+from shared.delivery.fleet_owners import PartitionOwner
 
 from .conftest import SECRET, Listen, Request, answer, http_target, make_delivery, url
 

@@ -7,7 +7,7 @@ from shared.delivery.channels.fleet import FleetSender
 from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.model import FleetChannel
 from shared.delivery.channels.ports import Target
-from shared.delivery.fleet_owners.model import PartitionOwner
+from shared.delivery.fleet_owners import PartitionOwner
 from tests.texts import assert_text
 
 from .conftest import OTHER_SECRET, SECRET, Listen, answer, make_delivery, url

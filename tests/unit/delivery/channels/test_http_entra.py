@@ -21,9 +21,8 @@ from shared.delivery.channels.masks import mask, masks_of, with_jwt
 from shared.delivery.channels.model import HttpChannel
 from shared.delivery.channels.ports import SecondVerdict, Target, Verdict
 from shared.delivery.egress_guard import Egress
-from shared.delivery.entra.endpoint import FetchedToken, IdentityEndpoint, NoToken
 from shared.delivery.entra.grants import EntraAudience
-from shared.delivery.entra.tokens import EntraTokens
+from shared.delivery.entra.tokens import EntraTokens, FetchedToken, IdentityEndpoint, NoToken
 from tests.certificates import make_certificate
 from tests.unit.delivery.entra.jwts import CLIENT, jwt
 from tests.unit.delivery.entra.test_audiences import STOLEN, TRICKS

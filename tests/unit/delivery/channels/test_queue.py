@@ -11,11 +11,11 @@ import pytest
 from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown, Rejected, Unavailable
 from shared.core.version import version
-from shared.delivery.channels import asking, close_senders, open_senders
-from shared.delivery.channels.asking import find_absent
+from shared.delivery.channels import close_senders, open_senders, validation
 from shared.delivery.channels.model import QueueChannel
 from shared.delivery.channels.ports import Target, Verdict
 from shared.delivery.channels.queue import QueueSender, identity_accounts
+from shared.delivery.channels.validation import find_absent
 from shared.storage.azure.account import Identity
 from shared.storage.memory import MemoryQueues
 from shared.storage.ports import MAX_MESSAGE_BYTES
@@ -119,7 +119,7 @@ async def test_a_queue_that_is_silent_is_no_fault_of_its_channel(monkeypatch: py
         async def length(self, queue: str) -> int:
             return await asyncio.Event().wait()
 
-    monkeypatch.setattr(asking, "ABSENCE_TIMEOUT", 0.01)
+    monkeypatch.setattr(validation, "ABSENCE_TIMEOUT", 0.01)
     assert [*await find_absent({"queue": QueueSender(Silent(SettableClock(NOW)))}, to_queue().spec)] == []
 
 

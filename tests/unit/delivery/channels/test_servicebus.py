@@ -26,8 +26,7 @@ from shared.delivery.channels.validation import find_faults, mask_secrets, resto
 from shared.delivery.egress_guard import Egress
 from shared.delivery.identity_tokens import IdentityTokens, NoIdentityToken
 from shared.delivery.listed_tenants import TenantIdentity
-from shared.delivery.service_bus.credentials import sign_access
-from shared.delivery.service_bus_grants import parse_grants
+from shared.delivery.service_bus import parse_grants, sign_access
 from shared.testing.service_bus import BusAnswer, FakeBusClient, FakeNamespace
 from tests.certificates import make_certificate
 from tests.texts import assert_text

@@ -8,8 +8,7 @@ from collections import Counter
 import pytest
 
 from shared.core.clock import SettableClock
-from shared.delivery.entra.endpoint import FetchedToken, NoToken, read_token
-from shared.delivery.entra.tokens import AHEAD, MARGIN, MOST_TOKENS, QUIET, EntraTokens
+from shared.delivery.entra.tokens import AHEAD, MARGIN, MOST_TOKENS, QUIET, EntraTokens, FetchedToken, NoToken, read_token
 
 from .jwts import CLIENT, jwt
 

@@ -11,7 +11,7 @@ from shared.delivery.channels.http import post_of
 from shared.delivery.channels.model import FleetChannel
 from shared.delivery.channels.ports import OutgoingDelivery, Target
 from shared.delivery.egress_guard import Egress
-from shared.delivery.fleet_owners.model import PartitionOwner
+from shared.delivery.fleet_owners import PartitionOwner
 from shared.leases.node.keeper import LeaseKeeper
 from shared.leases.node.notifications import ApplicationNotifier, Callbacks, KeySpread
 from shared.leases.node.receiving import OwnedDelivery, OwnerGuard, RefusedDelivery

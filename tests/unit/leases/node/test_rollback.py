@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.engine.moments import SentAt
+from shared.engine.validity import SentAt
 from shared.leases import rules
 from shared.leases.profiles import PROFILES
 from shared.leases.rows import Partition, Server, join_holds, parse_partition, partition_key, server_key, split_holds

@@ -11,7 +11,7 @@ import pytest
 
 from shared.core.clock import SettableClock
 from shared.core.errors import Unavailable
-from shared.engine import fleet_cursor
+from shared.engine import sweeps
 from shared.leases import rules
 from shared.leases.planner import PartitionPlan
 from shared.leases.planner_input import PlannerInput
@@ -162,8 +162,8 @@ async def test_a_fleet_whose_look_fails_does_not_stop_the_next(world: World, mon
 
 
 async def test_many_fleets_come_in_fair_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_cursor, "FLEETS_PER_PAGE", 3)
-    monkeypatch.setattr(fleet_cursor, "MAX_FLEETS_PER_TICK", 3)
+    monkeypatch.setattr(sweeps, "FLEETS_PER_PAGE", 3)
+    monkeypatch.setattr(sweeps, "MAX_FLEETS_PER_TICK", 3)
     names = [f"f{number}" for number in range(10)]
     for name in names:
         await world.fleet(name, partitions=1)
@@ -182,14 +182,14 @@ async def test_many_fleets_come_in_fair_turns(world: World, monkeypatch: pytest.
 
 
 async def test_one_tick_comes_round_to_all_fleets_wherever_it_begins(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_cursor, "FLEETS_PER_PAGE", 2)
-    monkeypatch.setattr(fleet_cursor, "MAX_FLEETS_PER_TICK", 4)
+    monkeypatch.setattr(sweeps, "FLEETS_PER_PAGE", 2)
+    monkeypatch.setattr(sweeps, "MAX_FLEETS_PER_TICK", 4)
     for number in range(6):
         await world.fleet(f"f{number}", partitions=1)
     assert (await world.scan())["fleets"] == 4
-    monkeypatch.setattr(fleet_cursor, "MAX_FLEETS_PER_TICK", 100)
+    monkeypatch.setattr(sweeps, "MAX_FLEETS_PER_TICK", 100)
     assert (await world.scan())["fleets"] == 6
-    assert await world.tables.get(SWEEPS, fleet_cursor.CURSORS, "lease-plans") is None
+    assert await world.tables.get(SWEEPS, sweeps.CURSORS, "lease-plans") is None
 
 
 async def interleaved(_: Request, perform: Perform) -> Any:

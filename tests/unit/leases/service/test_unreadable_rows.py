@@ -12,7 +12,8 @@ from shared.checkpoints.service.service import PendingReader
 from shared.core.errors import Problem
 from shared.fleets.nodes import NodeViews
 from shared.leases import unreadable_rows
-from shared.leases.protocol import closing, http_servers, repair, resizing
+from shared.leases.protocol import http_servers, repair, resizing
+from shared.leases.protocol import resizing as closing
 from shared.leases.protocol.http_servers import ClaimResult, HeartbeatAccepted, ServerHeartbeat
 from shared.leases.protocol.repair import OwnersUnknown
 from shared.leases.rows import (
@@ -27,7 +28,7 @@ from shared.leases.rows import (
     server_key,
 )
 from shared.leases.service.planning import Planning
-from shared.leases.service.resize.service import ResizeService
+from shared.leases.service.resize import ResizeService
 from shared.leases.service.views import LeaseViews
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Merge, Props, Row

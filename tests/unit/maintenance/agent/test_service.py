@@ -30,8 +30,8 @@ from shared.maintenance.agent.journal import MARK, STATE, DiskFolder, Journal, R
 from shared.maintenance.agent.loop import interpret_approval, interpret_poll
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState
 from shared.maintenance.agent.model import ScheduledEvent as ScheduledEvent
-from shared.maintenance.agent.observability.context import LogContext
-from shared.maintenance.agent.observability.figures import AgentFigures
+from shared.maintenance.agent.observability.health import AgentFigures
+from shared.maintenance.agent.observability.logs import LogContext
 from shared.maintenance.agent.observability.service_manager import ServiceManager
 from shared.maintenance.agent.observations import ApprovalPosted, DocumentRead, HookEnded, Observation, PollFailed
 from shared.maintenance.agent.process import AgentProcess

@@ -7,7 +7,7 @@ import logging
 import orjson
 import pytest
 
-from shared.ops.export.host_levels import CONSOLE, LEVELS, OVERRIDE, log_levels, lowest_level
+from shared.ops.export.host_log import CONSOLE, LEVELS, OVERRIDE, log_levels, lowest_level
 from tests.paths import ROOT
 
 

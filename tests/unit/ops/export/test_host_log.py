@@ -13,7 +13,7 @@ import pytest
 
 from shared.ops.export import early_lines
 from shared.ops.export import start as start_module
-from shared.ops.export.host_levels import CONSOLE, OVERRIDE
+from shared.ops.export.host_log import CONSOLE, OVERRIDE
 from shared.ops.export.start import OTLP, TRACE, Exporting
 from tests.unit.ops.export.collector import Collector
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from shared.checkpoints.service.views import TurnFigures
-from shared.engine.fleet_cursor import MAX_NAMED_ALARMS, MAX_NAMED_FLEETS, OTHER_FLEETS, named_fleets
+from shared.engine.sweeps import MAX_NAMED_ALARMS, MAX_NAMED_FLEETS, OTHER_FLEETS, named_fleets
 from shared.fleets.watch.figures import FleetFigures
 from shared.maintenance.rows import INDEX
 from shared.maintenance.service.figures import MaintenanceFigures, read_figures

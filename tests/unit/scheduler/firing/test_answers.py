@@ -9,8 +9,8 @@ import pytest
 
 from shared.delivery.channels.answer_heads import KEPT_BODY, AnswerHead
 from shared.delivery.channels.ports import Verdict
-from shared.scheduler.answer_rows import END_ANSWERS, FIRST_ANSWER, kept
 from shared.scheduler.firing.owner import ANSWER_BYTES
+from shared.scheduler.properties.attempts import END_ANSWERS, FIRST_ANSWER, kept
 from shared.storage.names import EVENTS, LEDGER
 from shared.storage.ports import MAX_EGT_BYTES, MAX_EGT_ROWS, Merge, Op, Row, Upsert
 

@@ -6,7 +6,7 @@ import re
 
 from shared.core.clock import to_text
 from shared.scheduler.keys import MINUTE
-from shared.scheduler.late_reasons import expected_at
+from shared.scheduler.properties.late_reasons import expected_at
 from tests.unit.scheduler.harness import START, World
 
 LONG_AGO = "2020-01-01T00:00:00Z"

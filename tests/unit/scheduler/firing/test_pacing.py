@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shared.core.clock import Millis
 from shared.scheduler import timings
-from shared.scheduler.firing.backlog import BacklogDrain, counted_events, in_turn
+from shared.scheduler.sweeps.backlog import BacklogDrain, counted_events, in_turn
 from shared.scheduler.timings import BACKLOG_HORIZON, BACKLOG_LEAST_EVENTS, BACKLOG_TENANT_SHARE, BACKLOG_UNDER_WAY
 from shared.storage.ports import Props, Row
 

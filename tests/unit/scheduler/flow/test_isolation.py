@@ -14,7 +14,7 @@ import pytest
 
 from shared.core.clock import Millis
 from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
-from shared.scheduler.firing import shared_invocation
+from shared.scheduler.firing import invocations
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Message
 
@@ -123,7 +123,7 @@ async def lateness(bad: bool, mixed: bool, takes: float) -> Hosted:
 async def test_bad_endpoints_do_not_delay_other_channels_and_tenants(mixed: bool, takes: float, monkeypatch: pytest.MonkeyPatch) -> None:
     if mixed:
         # As with large shards: each keeps its slot.
-        monkeypatch.setattr(shared_invocation, "SMALL_SHARD", -1)
+        monkeypatch.setattr(invocations, "SMALL_SHARD", -1)
     well, ill = await lateness(False, mixed, takes), await lateness(True, mixed, takes)
     for name in ("demo/fine", "acme/fine"):
         assert len(well.late[name]) == len(ill.late[name]) == GOOD + SPAN

@@ -11,7 +11,7 @@ from shared.core.errors import Unavailable
 from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.storage.names import EVENTS, SHARDS, TENANTS
 from shared.storage.ports import Op
-from shared.tenants.change_marks import PK_CHANGES
+from shared.tenants.cache import PK_CHANGES
 
 from ..harness import World
 from .flowing import AGAIN, CHANNELS, DEFAULT, DELIVERED

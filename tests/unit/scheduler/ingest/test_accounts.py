@@ -11,7 +11,7 @@ import pytest
 from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.scheduler import keys
-from shared.scheduler.ingest.account_rotation import AccountRotation
+from shared.scheduler.ingest.open_shards import AccountRotation
 from shared.scheduler.protocol.moving import target_shard
 from shared.scheduler.timings import ACCOUNT_AVOIDED_FOR
 from shared.storage import spread_storage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared.storage.names import IDS
 
 from .pair import PairWorld
-from .test_way_back import back
+from .test_failover_way_back import back
 
 URL = "/api/v1/events"
 GIVEN = {"id": "x", "channels": ["a", "b"], "delay": "PT10M", "payload": 1, "durability": "mirrored"}

@@ -10,7 +10,7 @@ from shared.storage.names import EVENTS
 from shared.storage.ports import Merge
 from tests.faults import Perform, Request
 
-from ..long_work.test_long_work import LATER, allow, sent, tell
+from ..test_long_work import LATER, allow, sent, tell
 from .pair import PairWorld
 
 

@@ -9,7 +9,7 @@ from shared.storage.names import EVENTS, QUEUE_SHARDS, SHARDS, SWEEPS
 from tests.unit.scheduler.flow.flowing import channel
 
 from .pair import PairWorld
-from .test_way_back import back
+from .test_failover_way_back import back
 
 REFUSED = Verdict("final", 400, "refused")
 

@@ -9,7 +9,7 @@ from shared.storage.names import LIMITS
 from tests.unit.scheduler.harness import START
 
 from .pair import PairWorld
-from .test_way_back import back
+from .test_failover_way_back import back
 
 PATH = "/api/v1/schedules/often"
 

@@ -14,8 +14,8 @@ from shared.core.errors import OutcomeUnknown
 from shared.scheduler.ingest.admission import Admitted
 from shared.scheduler.keys import MIRRORED, index_partitions
 from shared.scheduler.model import EventIn
+from shared.scheduler.properties.receipts import receipts_of
 from shared.scheduler.queue_functions import SECOND
-from shared.scheduler.receipts import receipts_of
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import Row
 from shared.storage.several import account_stamps

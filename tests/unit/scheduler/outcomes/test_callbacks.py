@@ -18,7 +18,7 @@ from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.scheduler.facets import FACETS
 from shared.scheduler.ingest.messages import as_stored_now
 from shared.scheduler.model import EventIn
-from shared.scheduler.outcomes.callback_events import MOST_LABELS, outcome_of
+from shared.scheduler.outcomes.callbacks import MOST_LABELS, outcome_of
 from shared.scheduler.protocol.moving import copied
 from shared.scheduler.rows import new_event
 from shared.scheduler.timings import LONGEST_QUEUE_WAIT

@@ -17,7 +17,7 @@ from shared.delivery.channels.ports import Verdict
 from shared.delivery.notices import KINDS
 from shared.engine.effects import LOST, Effect, Steps, Wait, Write
 from shared.engine.thread_runner import ThreadRunner
-from shared.scheduler.outcomes.notice_rows import PARTITION, PERIOD, FixedNotice, Happening, close, fix, record
+from shared.scheduler.outcomes.notices import PARTITION, PERIOD, FixedNotice, Happening, close, fix, record
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, SWEEPS

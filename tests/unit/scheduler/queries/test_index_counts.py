@@ -9,7 +9,7 @@ import pytest
 from shared.delivery.channels.ports import Verdict
 from shared.ops.metrics.service import Metrics
 from shared.scheduler.ingest import shard_filler
-from shared.scheduler.protocol.index_counts import counts_of_row, counts_props
+from shared.scheduler.protocol.ingest import counts_of_row, counts_props
 from shared.scheduler.queries import stats
 from shared.scheduler.shard.gate import Counts, Tally
 from shared.scheduler.timings import NOTE_AFTER

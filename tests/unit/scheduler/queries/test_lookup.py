@@ -19,8 +19,7 @@ from shared.scheduler.facets.finding import LISTED, STATE_ROWS, key_of, partitio
 from shared.scheduler.keys import event_row, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.queries import lookup
 from shared.scheduler.queries.event_filter import EventFilter
-from shared.scheduler.queries.list_turns import AT_ONCE, WAITING, ListTurns
-from shared.scheduler.queries.lookup import START, CompleteRows, EventLookup
+from shared.scheduler.queries.lookup import AT_ONCE, START, WAITING, CompleteRows, EventLookup, ListTurns
 from shared.scheduler.shard.queued_ids import QueuedIds
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, LEDGER, SHARDS, SWEEPS

@@ -7,8 +7,7 @@ from itertools import islice
 
 import pytest
 
-from shared.scheduler.recurring.cron import check
-from shared.scheduler.recurring.local_times import LocalTimes
+from shared.scheduler.recurring.cron import LocalTimes, check
 from tests.texts import assert_text
 
 

@@ -11,7 +11,7 @@ from shared.core.clock import Millis
 from shared.web.local_client import LocalReply
 from tests.unit.scheduler.harness import START, World, drive
 
-from ..test_fanouts import channels
+from ..changes.test_fanouts import channels
 from .faults import DEAD, URL, Frail, instant_of, minutes, raced, sweep, sweeps
 
 FANNED = {"cron": "* * * * *", "payload": {"v": 1}, "channels": ["b", "a"]}

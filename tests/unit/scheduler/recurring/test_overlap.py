@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.core.clock import to_text
 from shared.delivery.channels.ports import Verdict
-from shared.scheduler.key_rules import line_of_schedule
+from shared.scheduler.key_lines.rules import line_of_schedule
 from shared.scheduler.keys import Address
 from shared.storage.names import LIMITS, SCHEDULES
 from shared.storage.ports import Insert, Row

@@ -9,7 +9,8 @@ import pytest
 
 from shared.core.clock import to_text
 from shared.core.errors import Unavailable
-from shared.scheduler.recurring import timing, zones
+from shared.scheduler.recurring import timing
+from shared.scheduler.recurring import timing as zones
 from shared.scheduler.timings import KEEP_DELETED_SCHEDULE, OCCURRENCES_AHEAD
 from shared.storage.names import EVENTS, SCHEDULES
 from shared.storage.ports import Merge

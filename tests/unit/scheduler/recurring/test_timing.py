@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from shared.core.clock import Millis, to_datetime, to_millis, to_text
 from shared.scheduler.recurring import timing as timing_module
-from shared.scheduler.recurring.timing import END, ScheduleOccurrence, Timing, occurrences, previous
-from shared.scheduler.recurring.zones import instant_of, names, zone
+from shared.scheduler.recurring.timing import END, ScheduleOccurrence, Timing, instant_of, names, occurrences, previous, zone
 
 from .oracle import Expression, changes, draw, walk
 

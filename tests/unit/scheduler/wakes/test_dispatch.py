@@ -15,8 +15,7 @@ from shared.core.errors import Unavailable
 from shared.core.ids import SeededIds
 from shared.scheduler.keys import GATE, HOME, index_key, index_partition, minute_text, placed, shard_key
 from shared.scheduler.protocol.dispatch import MOST_TOGETHER, ShardMessage, parse_messages
-from shared.scheduler.protocol.index_counts import counts_props
-from shared.scheduler.protocol.ingest import file_shard
+from shared.scheduler.protocol.ingest import counts_props, file_shard
 from shared.scheduler.rules import visible_at
 from shared.scheduler.shard.gate import Counts, Gate, Tally
 from shared.scheduler.timings import ANNOUNCE_TOGETHER, DISPATCH_AHEAD, MANY_EVENTS, SEND_AHEAD
@@ -144,7 +143,7 @@ async def test_what_does_not_answer_holds_up_neither_messages_nor_wakes(world: W
 
     monkeypatch.setattr(MemoryTables, "get", slow_get)
     monkeypatch.setattr(MemoryTables, "query", slow_query)
-    monkeypatch.setattr("shared.scheduler.looks.HINT_TIMEOUT", 0.01)
+    monkeypatch.setattr("shared.scheduler.sweeps.looks.HINT_TIMEOUT", 0.01)
     await world.do(world.app.scheduler.looks.dispatch(world.now))
     assert asked and [message.shard for _, some in sent(world) for message in some] == [shard]
     assert any(parse_wake(each.text) for each in world.queues._queues[QUEUE_SHARDS].messages.values())

@@ -10,12 +10,12 @@ import pytest
 from shared.core.clock import Millis, SettableClock
 from shared.engine.async_runner import AsyncRunner
 from shared.scheduler.keys import HOME, index_key, index_partition, shard_key
+from shared.scheduler.mirror.unmirrored import Mirror
 from shared.scheduler.protocol.dispatch import parse_messages
 from shared.scheduler.rules import visible_at
 from shared.scheduler.shard.gate import GATE, Counts, Gate
-from shared.scheduler.sweeps import Sweeps
+from shared.scheduler.sweeps.index import Sweeps
 from shared.scheduler.timings import ANNOUNCE_TOGETHER, MINUTE, SEND_AHEAD, SEND_ALONE
-from shared.scheduler.unmirrored import Mirror
 from shared.scheduler.wakes.rules import GAP, LOOK_FAR, Plan, planned_wakes
 from shared.scheduler.wakes.service import Horizons
 from shared.storage.memory import MemoryQueues, MemoryTables

@@ -14,7 +14,7 @@ from shared.core.errors import Unavailable
 from shared.scheduler.timings import DAY
 from shared.scheduler.wakes.protocol import PK_PLAN, PLAN_ROW, parse_wake, plan_of, wake_text
 from shared.scheduler.wakes.rules import APART, GAP, LOOK_BEFORE, LOOK_EVERY, Plan
-from shared.scheduler.wakes.ticks import SweepTimes, times_of
+from shared.scheduler.wakes.service import SweepTimes, times_of
 from shared.storage.names import QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, QUEUE_SWEEPS, SWEEPS
 from shared.storage.ports import Applied, Message, Op, Row, Upsert, WriteRefused
 from tests.integration.api.fleets.nodes import WEB, Node, T

@@ -6,7 +6,7 @@ from email.utils import formatdate
 
 import pytest
 
-from shared.maintenance.agent.imds.clock import clock_error
+from shared.maintenance.agent.imds.client import clock_error
 
 NOW = 1_800_000_000_000
 DATE = formatdate(NOW / 1000, usegmt=True)

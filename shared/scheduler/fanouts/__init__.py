@@ -1,1 +1,0 @@
-"""Fan-outs: one request whose event goes to several channels, as one event for each."""

@@ -1,1 +1,0 @@
-"""Lists in pages: cursors and page answers."""
