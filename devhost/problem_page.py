@@ -1,11 +1,11 @@
-"""Writes docs/reference/problems.md from the routes and `shared.web.problem`: `python -m devhost.problem_page`."""
+"""Writes docs/reference/problems.md from the routes and `shared.web.problem_types`: `python -m devhost.problem_page`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from shared.web.problem import MEANINGS
+from shared.web.problem_types import MEANINGS
 
 from .openapi_document import build
 
@@ -18,7 +18,7 @@ _HEAD = """# Problem types
 
 Look up here what an error of the API means and what to do.
 The code is the end of the `type` of an [RFC 9457](https://www.rfc-editor.org/rfc/rfc9457) document, as in `https://tocsin.dev/problems/id-conflict`.
-`make problems` generates the page from the routes and `shared/web/problem.py`.
+`make problems` generates the page from the routes and `shared/web/problem_types.py`.
 
 A 500 without a body comes from the host: its worker has ended, and the call may have taken effect. Repeat it as after a lost answer.
 

@@ -11,7 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from shared.web.problem import MEANINGS
+from shared.web.problem_types import MEANINGS
 
 from .paths import ROOT
 

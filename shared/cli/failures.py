@@ -6,7 +6,7 @@ from typing import Final
 
 from ..client.errors import Refused, Unreachable, Unreadable
 from ..core.errors import Problem, TocsinError
-from ..web.problem import MEANINGS
+from ..web.problem_types import MEANINGS
 from .exits import Exit
 from .terminal.output import printable
 

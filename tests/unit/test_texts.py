@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.web.problem import MEANINGS
+from shared.web.problem_types import MEANINGS
 from tests import error_texts, texts
 from tests.texts import FILE, KEY, assert_text, catalogue, named, template
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from devhost import openapi_document, problem_page
-from shared.web.problem import MEANINGS
+from shared.web.problem_types import MEANINGS
 
 
 def test_every_code_of_a_route_has_a_meaning_and_no_other_code_has_one() -> None:
