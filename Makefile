@@ -87,13 +87,13 @@ demo: setup-run  ## a small living system for the dashboard: events, a fleet, tu
 	$(IN_VENV) PORT=$${PORT:-7071} $(PY) -m devhost.demo.living $(ARGS)
 
 picture: setup  ## docs/img/architecture.svg, from its text; checkpoint-clocks.svg, from the rules of turns; sequence diagrams, from the protocols
-	$(PY) -m devhost.picture
-	$(PY) -m devhost.clock_chart
+	$(PY) -m devhost.pictures.architecture
+	$(PY) -m devhost.pictures.clock_chart
 	$(PY) -m tests.diagrams
 
 pictures: setup  ## the pictures of the dashboard and of commands, with the machine's Chromium, and the recording of a first delivery
 	$(IN_VENV) $(PY) -m tests.browser.pictures
-	$(IN_VENV) $(PY) -m devhost.recording
+	$(IN_VENV) $(PY) -m devhost.pictures.recording
 
 demo-maintenance: setup-run  ## five nodes, three fault domains, a rolling host update: a time-line, in a minute
 	$(IN_VENV) $(PY) -m devhost.demo.maintenance $(ARGS)
@@ -118,13 +118,13 @@ texts: setup  ## write the texts that people act on: tests/data/error_texts.json
 	$(IN_VENV) WRITE_TEXTS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(ARGS) $$(grep -rl --include 'test_*.py' 'from tests.texts import' tests)
 
 settings: setup  ## write docs/reference/settings.md from the class
-	$(PY) -m devhost.settings_page
+	$(PY) -m devhost.pages.settings
 
 routes: setup  ## write shared/extras/route_index.py, by which the host finds the HTTP functions, from the routes
 	$(PY) -m devhost.route_index
 
 problems: setup  ## write docs/reference/problems.md from the routes
-	$(PY) -m devhost.problem_page
+	$(PY) -m devhost.pages.problems
 
 openapi: setup  ## write docs/reference/openapi.json from the routes, and the TypeScript client's types from it
 	$(IN_VENV) $(PY) -m devhost.openapi_document

@@ -29,7 +29,7 @@ from shared.core.clock import Clock, Millis, SystemClock
 from shared.core.settings import LOCAL_ADMIN_KEY
 from shared.delivery.channels.fake import FakeReceiver
 from shared.delivery.channels.model import HttpChannel
-from shared.local.api import LocalApi
+from shared.local.invocations import LocalApi
 from shared.scheduler.timings import DAY, MINUTE
 from shared.storage import Storage
 from shared.storage.ports import Queues

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from shared.cli.connection_options import Connection
+from shared.cli.connections import Connection
 from shared.cli.session import CommandSession, read_if_allowed
 from shared.core.clock import Millis, to_text
 from shared.whatif.changes import parse_changes

@@ -17,7 +17,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from shared.cli.groups.maintenance import VERDICTS, latency_rows
+from shared.cli.fleets.maintenance import VERDICTS, latency_rows
 
 from .nodes import NODES, PARTITIONS, PROBE, STAGES, DemoFleet, Story, azure, console_of
 from .running import DemoFailed, run

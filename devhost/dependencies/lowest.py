@@ -18,7 +18,7 @@ from .locks import chosen, chosen_on_nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 UV = ROOT / ".venv" / "bin" / "uv"
-TESTS = ("tests/unit/client", *(f"tests/unit/cli/test_{name}.py" for name in ("frame", "terminal", "verify_trace")))
+TESTS = ("tests/unit/client", *(f"tests/unit/cli/{name}.py" for name in ("test_main", "importing/test_bar", "groups/test_verify_trace")))
 # The tests look for these, and for the service in memory, in the versions that all tests use.
 TOOLS = ("azure-functions", "hypothesis", "pytest", "pytest-asyncio", "pytest-xdist", "standardwebhooks", "uvloop")
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args
 import typer
 
 from ..client.errors import Unreadable
-from .connection_options import AllowPlainHttp, ConnectionName, KeyOption, Tenant, Url, resolve_connection
+from .connections import AllowPlainHttp, ConnectionName, KeyOption, Tenant, Url, resolve_connection
 from .exits import Exit
 from .failures import CommandFailed
 from .help import add_command

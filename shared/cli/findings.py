@@ -1,14 +1,18 @@
-"""The findings of `doctor` commands, and how they are printed."""
+"""What `doctor` and `check-` commands have found: what was seen, what it means and what to do; and how that is printed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from .terminal.output import STYLES
+from ..core.readable import count_of
+from .terminal.output import STYLES, duration_text
 
 if TYPE_CHECKING:
     from .session import CommandSession
+    from .terminal.output import Screen
+
 
 type Severity = Literal["bad", "look"]
 
@@ -44,3 +48,51 @@ def print_findings(session: CommandSession, findings: Sequence[Finding], nothing
         session.screen.fields({"  means": each.means, "  do": each.do})
         for command in each.run:
             session.screen.line(f"  {command}")
+
+
+type Result = Literal["ok", "look", "bad", "unseen"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The judgement of one check. result: `bad` is a fault, `look` a thing to know, `unseen` could not be judged. means, do: empty if the
+    result is `ok`."""
+
+    check: str
+    result: Result
+    found: str
+    means: str = ""
+    do: str = ""
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    """The facts of the finding for programs, by name; units are part of the names."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the line for programs."""
+        advice = {"means": self.means, "do": self.do} if self.means else {}
+        return {"check": self.check, "result": self.result, "found": self.found, **advice, **self.figures}
+
+
+def faults_of(lines: Iterable[Line]) -> int:
+    """Return the number of bad lines."""
+    return sum(line.result == "bad" for line in lines)
+
+
+def draw_lines(screen: Screen, lines: Sequence[Line], seconds: float, place: str) -> None:
+    """Draw a table of the lines, the advice of those that are not ok, and a last line. Lines with the same advice share it."""
+    screen.table(("check", "result", "found"), [(line.check, line.result, line.found) for line in lines])
+    together: dict[tuple[str, str, str, str], list[str]] = {}
+    for line in lines:
+        if line.result != "ok":
+            together.setdefault((line.result, line.found, line.means, line.do), []).append(line.check)
+    for (result, found, means, do), checks in together.items():
+        screen.gap()
+        screen.line(f"{result}: {', '.join(checks)}: {found}", style=STYLES.get(result, ""))
+        screen.fields({"  means": means, "  do": do})
+    screen.gap()
+    took = f"{duration_text(round(seconds) * 1000)}, {place}"
+    faults, unseen = faults_of(lines), sum(line.result == "unseen" for line in lines)
+    rest = f"; {count_of(unseen, 'check')} could not be judged" if unseen else ""
+    if faults:
+        screen.line(f"{count_of(faults, 'fault')}{rest} ({took})", style="red")
+    else:
+        screen.line(f"no fault was found{rest} ({took})", style="" if unseen else "green")

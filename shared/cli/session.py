@@ -12,12 +12,11 @@ from urllib.parse import quote, urlencode
 import typer
 
 from ..client.errors import Unreadable
-from .connection_options import Connection
+from .connections import Connection
 from .exits import Exit
 from .failures import CommandFailed, to_command_failure
-from .terminal.activity import Activity
 from .terminal.documents import dump, parse, parse_sendable, to_json
-from .terminal.output import Screen, printable
+from .terminal.output import Activity, Screen, printable
 
 if TYPE_CHECKING:
     from ..client.blocking import Client

@@ -18,8 +18,8 @@ from multidict import CIMultiDict
 
 from ..core.answered_hosts import AnsweredHosts, is_loopback
 from ..core.errors import TocsinError
-from .api import LocalApi
 from .http_requests import FRAMING, body_length, joined_headers, make_request, read_body, refusal
+from .invocations import LocalApi
 from .receiver import ReceivedDeliveries, reads_page
 
 MAX_BODY: Final = 17_000_000

@@ -1,11 +1,11 @@
-"""The whole service in this process, on real time: application, functions and HTTP server."""
+"""The whole service in this process, on real time: application, functions, senders that report each attempt, and HTTP server."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
@@ -19,21 +19,52 @@ from ..core.process_identity import ProcessIdentity
 from ..core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, GivenSettings, Settings
 from ..delivery.channels import open_senders
 from ..delivery.channels.model import HttpChannel
+from ..delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
 from ..extras.parts import PARTS, SENDERS
 from ..storage import Storage
 from ..storage.ports import Message
 from ..tenants.rules import prefix_of
 from ..tenants.store import seed_demo
 from . import demo
-from .api import LocalApi
 from .functions import LocalFunctions, ObservedQueues
 from .http_server import MAX_BODY, RECEIVER, LocalServer, listen
-from .invocations import invoke
+from .invocations import LocalApi, invoke
 from .receiver import ReceivedDeliveries
-from .senders import OnAttempt, WatchedSenders
 from .stores import StoreChoice, open_store
 
 log = logging.getLogger(__name__)
+
+
+type OnAttempt = Callable[[Target, OutgoingDelivery, Verdict], object]
+"""Called with each attempt that has ended."""
+
+
+class WatchedSenders(dict[str, Sender]):
+    """Senders by channel type. Each is made at its first use, like the senders of `open_senders`."""
+
+    def __init__(self, senders: Mapping[str, Sender], on_attempt: OnAttempt) -> None:
+        super().__init__()
+        self._senders, self._on_attempt = senders, on_attempt
+        # An empty mapping would count as none.
+        _ = self["http"]
+
+    def __missing__(self, channel_type: str) -> Sender:
+        made = self[channel_type] = _WatchedSender(self._senders[channel_type], self._on_attempt)
+        return made
+
+
+class _WatchedSender:
+    def __init__(self, sender: Sender, on_attempt: OnAttempt) -> None:
+        self._sender, self._on_attempt = sender, on_attempt
+
+    async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
+        verdict = await self._sender.send(target, delivery)
+        self._on_attempt(target, delivery, verdict)
+        return verdict
+
+    async def close(self) -> None:
+        await self._sender.close()
+
 
 GRACE: Final = 1.0
 """Seconds that running messages get at the end. They are few, because a person waits for the end."""

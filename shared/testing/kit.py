@@ -20,8 +20,8 @@ from ..delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
 from ..delivery.egress_guard import Egress
 from ..extras.parts import PARTS
 from ..local import demo
-from ..local.api import LocalApi
 from ..local.demo import CHANNEL, KEY, TENANT
+from ..local.invocations import LocalApi
 from ..storage import memory_storage
 from ..storage.memory import MemoryQueues, MemoryTables
 from ..web.serve import ApiResponse

@@ -1,6 +1,6 @@
 """The meaning of each problem type, and what to do: the codes at the end of `type` in RFC 9457 documents.
 
-`python -m devhost.problem_page` writes docs/reference/problems.md from this table.
+`python -m devhost.pages.problems` writes docs/reference/problems.md from this table.
 """
 
 from __future__ import annotations

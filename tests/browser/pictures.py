@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 from playwright.async_api import Browser, Route, ViewportSize, async_playwright, expect
 
 from devhost.azurite import ROOT, Azurite
-from devhost.screens import Printed, Terminal, draw
+from devhost.pictures.screens import Printed, Terminal, draw
 from tests.conftest import CHROMIUM
 from tests.integration.scheduler.conftest import ADMIN_KEY, System, millis_of, text_of
 from tests.integration.scheduler.receiver import Receiver

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from devhost.picture import SOURCE, TARGET, draw
+from devhost.pictures.architecture import SOURCE, TARGET, draw
 
 SVG = "{http://www.w3.org/2000/svg}"
 

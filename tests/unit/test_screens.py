@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from devhost.screens import COLUMN, Printed, Terminal, draw
+from devhost.pictures.screens import COLUMN, Printed, Terminal, draw
 from tests.paths import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -4,8 +4,8 @@
     server       the server of the official SDK, and how tools fail
     reading      tools that read
     writing      tools that change something; only with --allow-writes
-    lateness     why an event was late, and for what one waits that has not arrived
-    answers      what an answer shows: bounded, with times, with secrets masked, and with foreign text marked
+    answers      what an answer shows: bounded, with times, with secrets masked, and with foreign text marked;
+                 and why an event was late
 
 Each call of a tool has a session of its own, with the connection that the options select: calls at the same time share nothing.
 """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ...core.errors import missing_extra
-from ..connection_options import AllowPlainHttp, ConnectionName, KeyOption, Tenant, Url, resolve_connection
+from ..connections import AllowPlainHttp, ConnectionName, KeyOption, Tenant, Url, resolve_connection
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..help import add_command

@@ -13,13 +13,12 @@ from pydantic import Field
 from ...client.errors import Forbidden
 from ...core.label_text import labels_text
 from ..commands import unreadable_answers
-from ..connection_options import Connection
+from ..connections import Connection
+from ..events.fanouts import is_fanout
 from ..failures import CommandFailed
-from ..groups.events_fanouts import is_fanout
 from ..session import CommandSession, api_path
 from .answers import event as present_event
-from .answers import listed, present, to_text, untrusted
-from .lateness import explain
+from .answers import explain, listed, present, to_text, untrusted
 
 MOST: Final = 100
 """Most items of a list in one answer."""
@@ -98,11 +97,12 @@ class ReadingTools:
 
         The commands are for a person: show them, do not run them unasked.
         """
-        from ..groups import doctor, leases
+        from ..doctor import command
+        from ..fleets import leases
 
         with self.sessions.open(tenant) as session:
             findings, nothing = (
-                (leases.examine(session, fleet), f"nothing is wrong with {fleet}") if fleet is not None else doctor.examine(session)
+                (leases.examine(session, fleet), f"nothing is wrong with {fleet}") if fleet is not None else command.examine(session)
             )
         # Errors of receivers, and names that people chose, are part of both.
         shown = [

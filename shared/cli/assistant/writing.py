@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from ...core.readable import count_of
+from ..events.jobs import wait
 from ..failures import CommandFailed
-from ..groups.events_bulk import wait
 from ..session import api_path
 from ..terminal.documents import dump
 from .answers import present, to_text

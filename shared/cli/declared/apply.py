@@ -19,8 +19,7 @@ from ..failures import CommandFailed, to_command_failure
 from ..session import CommandSession
 from ..terminal.output import console
 from .plan import Step, carry_out, make_steps
-from .resources import Address, parse_declared
-from .stored import read_parts, read_tenants
+from .resources import Address, parse_declared, read_parts, read_tenants
 from .yaml_text import parse_yaml
 
 _DONE: Final = {"create": "created", "change": "changed", "keep": "unchanged", "remove": "removed"}

@@ -16,8 +16,7 @@ from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession
 from .references import MASK, escaped, reference_name
-from .resources import Address, to_file
-from .stored import read_parts, read_tenants
+from .resources import Address, read_parts, read_tenants, to_file
 from .yaml_text import to_yaml
 
 _HEAD: Final = "# By tocsin export. Secrets are named, not written: set the variables, or leave them unset to keep what is stored.\n"

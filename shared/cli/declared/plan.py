@@ -1,10 +1,16 @@
-"""Compares a file with the app: each definition is sent as a dry run, and the app answers what it would store."""
+"""Compares a file with the app: each definition is sent as a dry run, and the app answers what it would store.
+
+`tocsin tenants` changes some fields of a stored resource in the same way, and shows what a replacement drops.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import typer
 
 from ...client.errors import Invalid, NotFound, Refused
 from ...client.resources.definitions import definition
@@ -12,11 +18,13 @@ from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
 from ..session import CommandSession, with_query, without_fields
 from ..terminal.documents import dump, parse, to_json
+from ..terminal.output import printable
 from .references import MASK, leaves, resolve
 from .resources import Address
 
 if TYPE_CHECKING:
     from ...client.exchange import ApiCall, ApiReply
+
 
 MOST_TEXT: Final = 80
 """Characters of a value that a difference shows."""
@@ -278,3 +286,49 @@ def _unchanged(session: CommandSession, step: Step) -> str:
     if definition(step.address.kind, now.document) != step.shown:
         raise CommandFailed(f"{step.address} has changed meanwhile", advice="Run the command again: it compares anew.")
     return now.etag
+
+
+def change_fields(session: CommandSession, address: Address, change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Any:
+    """Read the definition, change it and store it, unless it has changed meanwhile: then begin again. Returns the stored resource.
+
+    Raises `TocsinError`: `NotFound` if there is none.
+    """
+    from ...client.resources.changes import Stored
+
+    def read(reply: ApiReply) -> Stored:
+        found = read_reply(reply)
+        return Stored(definition(address.kind, found.document), found.etag)
+
+    def write(body: Mapping[str, Any], tag: str) -> ApiCall[AppReply]:
+        return request("PUT", address, read_reply, body, if_match=tag)
+
+    return session.change(request("GET", address, read), write, change).document
+
+
+def replace_all(session: CommandSession, address: Address, body: Any, *, yes: bool, **query: str) -> Any:
+    """Store a whole definition. Show the stored fields that it does not name and so drops; ask first if standard input is a terminal.
+
+    Returns the stored resource. Raises `TocsinError`, and `CommandFailed` for a no.
+    """
+    try:
+        now: AppReply | None = call(session, "GET", address)
+    except NotFound:
+        now = None
+    dropped = _dropped(session, address, now.document, body, query) if now is not None else ()
+    if now is None or not dropped:
+        return call(session, "PUT", address, body, **query).document
+    session.activity.hide()
+    typer.echo(f"{address}: the new definition does not name these fields, which are reset (set changes named fields only):", err=True)
+    for each in dropped:
+        typer.echo(printable(f"  {each.text()}"), err=True)
+    if sys.stdin.isatty():
+        session.confirm(f"Replace {address}", yes)
+    # What was shown is what is dropped.
+    return call(session, "PUT", address, body, if_match=now.etag, **query).document
+
+
+def _dropped(session: CommandSession, address: Address, stored: Any, body: Any, query: Mapping[str, str]) -> tuple[FieldChange, ...]:
+    planned = call(session, "PUT", address, body, dry_run="true", **query)
+    named = {path for path, _ in leaves(body)} if isinstance(body, dict) else set()
+    changes = differences(definition(address.kind, stored), definition(address.kind, planned.document))
+    return tuple(each for each in changes if each.before is not None and each.field not in named)

@@ -1,11 +1,11 @@
-"""What a file declares, and how each kind of it is read from and sent to the app. Pure."""
+"""What a file declares, and how each kind of it is read from the app and sent to it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from ..session import api_path
+from ..session import CommandSession, api_path
 
 KINDS: Final = ("tenant", "channel", "calendar", "fleet", "schedule")
 """In the order in which they are created: fleets name channels, and schedules also calendars. The opposite order is that of removal."""
@@ -74,3 +74,19 @@ def _object(where: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{where} must be an object of names and values")
     return value
+
+
+def read_tenants(session: CommandSession) -> dict[Address, dict[str, Any]]:
+    """Return the tenants as the API shows them."""
+    return {Address("tenant", each["name"], each["name"]): each for each in session.items("tenants")}
+
+
+def read_parts(session: CommandSession, tenants: Iterable[str]) -> dict[Address, dict[str, Any]]:
+    """Return the channels, calendars, fleets and schedules of these tenants as the API shows them."""
+    found: dict[Address, dict[str, Any]] = {}
+    for tenant in tenants:
+        for section, kind in SECTIONS.items():
+            path = api_path("tenants", tenant, section)
+            items = session.items(path) if kind == "channel" else session.items(section, tenant=tenant)
+            found |= {Address(kind, tenant, each["id" if kind == "schedule" else "name"]): each for each in items}
+    return found

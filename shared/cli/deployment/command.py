@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
-from ..check_lines import Line, draw_lines, faults_of
 from ..commands import add_commands
 from ..exits import SIGNALLED, Exit
+from ..findings import Line, draw_lines, faults_of
 from ..session import CommandSession
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ def _address_of(session: CommandSession) -> str:
 
 def _check(run: Run, stage: Stage, plan: Plan, flex_plan: FlexPlan | None) -> None:
     """Create the stage, run the checks, remove the stage whatever happens. What cannot be removed is kept as a finding."""
-    from .flex_run import measure
     from .mailbox import MailboxRefused, MailboxUnreachable
+    from .run import measure
 
     over = False
     try:

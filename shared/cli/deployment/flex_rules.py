@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ...core.readable import count_of, readable_duration
-from ..check_lines import Line, Result
-from .flex_run import CROWD, QUIET, ZERO, gap_kind
-from .plan import FlexPlan
+from ..findings import Line, Result
+from .plan import CROWD, QUIET, ZERO, FlexPlan, gap_kind
 from .rules import AFTER_ANSWER, FAR, timer_age
 from .seen import Probe, Seen
 

@@ -1,4 +1,4 @@
-"""The durations of a run, in seconds."""
+"""The durations of a run, in seconds, and the kinds of the events of its long measures."""
 
 from __future__ import annotations
 
@@ -58,3 +58,10 @@ class FlexPlan:
 
 FLEX_SHORT: Final = FlexPlan(2.0, (1.0, 2.0), 1, 20, 1.0, 1.0, 1.0, 1, 2.0, 10.0)
 """For a local host."""
+
+CROWD, ZERO, QUIET = "crowd", "zero", "quiet"
+
+
+def gap_kind(gap: float) -> str:
+    """Return the kind of the events that follow another one after `gap` seconds."""
+    return f"gap {gap:g}"

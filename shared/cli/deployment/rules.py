@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...core.readable import count_of, readable_duration
-from ..check_lines import Line, Result
+from ..findings import Line, Result
 from .plan import Plan
 from .seen import Look, Probe, Seen
 

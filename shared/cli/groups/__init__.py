@@ -1,1 +1,1 @@
-"""Commands for people: one module a group, each with `register(app)`. `session` holds what they share."""
+"""Commands for people that have no folder of their own: one module a group, each with `register(app)`."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..commands import Note, add_commands
-from ..connection_options import AllowPlainHttp, ConnectionName, KeyOption, Tenant, Url
+from ..connections import AllowPlainHttp, ConnectionName, KeyOption, Tenant, Url
 from ..help import add_command
 from ..session import CommandSession, api_path, without_fields
 from ..terminal.output import duration_text
@@ -121,7 +121,7 @@ def run(
 
     from ...client.locking.rules import check_name
     from ...core.durations import parse_duration
-    from ..connection_options import resolve_connection
+    from ..connections import resolve_connection
     from ..node.lock_run import LockRun, run_locked
     from ..session import usage_errors
 

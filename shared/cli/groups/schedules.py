@@ -11,12 +11,12 @@ import typer
 from ...core.readable import count_of
 from ...scheduler.recurring.cron import Dialect, rewritten
 from ..commands import Yes, add_commands
+from ..events.fanouts import Channels, channel_fields
+from ..events.options import ContentType, Retry, Timeout, terms_of
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession, api_path, parse_payload
 from ..terminal.times import duration_option, time_option
-from .events_fanouts import Channels, channel_fields
-from .events_target import ContentType, Retry, Timeout, terms_of
 
 _HELP = "Manage recurring schedules: cron expressions and fixed intervals, in any time zone."
 _CRON_HELP = "Cron expression, such as '30 2 * * *', '0 18 LW * *' (last weekday) or '0 9 * * FRI#2'; six fields begin with the second."

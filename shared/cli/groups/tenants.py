@@ -10,7 +10,7 @@ import typer
 
 from ...client.resources.definitions import merged
 from ..commands import Yes, add_commands
-from ..declared.fields import change_fields, replace_all
+from ..declared.plan import change_fields, replace_all
 from ..declared.resources import Address
 from ..exits import Exit
 from ..failures import CommandFailed

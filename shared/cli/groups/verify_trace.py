@@ -18,9 +18,8 @@ from ..commands import JsonOption
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..help import add_command
-from ..terminal.activity import Activity
 from ..terminal.documents import to_json
-from ..terminal.output import Screen
+from ..terminal.output import Activity, Screen
 
 if TYPE_CHECKING:
     from ...extras.verification.lines import TraceReading

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final, Literal
 
 from ...client.model import BatchLine
 from ...core.readable import count_of
-from ..connection_options import Connection
+from ..connections import Connection
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..terminal.documents import to_json

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..connection_options import AllowPlainHttp, ConnectionName, KeyOption, Tenant, Url
+from ..connections import AllowPlainHttp, ConnectionName, KeyOption, Tenant, Url
 from ..help import add_command
 
 
@@ -64,7 +64,7 @@ def run(
     """
     import os
 
-    from ..connection_options import resolve_connection
+    from ..connections import resolve_connection
     from .checkpoint_run import CheckpointRun, run_turns
 
     app = resolve_connection(os.environ, profile=profile, url=url, key=key, tenant=tenant, allow_plain_http=allow_plain_http)

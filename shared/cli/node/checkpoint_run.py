@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, Never
 from ...checkpoints.node.command import BadResult, NotRunnable, read_result, run_in
 from ...checkpoints.node.participant import CheckpointParticipant, Health, Turn, TurnLost
 from ...core.errors import TocsinError
-from ..connection_options import Connection
+from ..connections import Connection
 from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
 from .programs import print_report, program_environment, run_until_signal

@@ -15,7 +15,7 @@ from ...client.concurrent import AsyncClient
 from ...client.errors import LockHeld, LockLost
 from ...client.locking.concurrent import AsyncLock
 from ...core.errors import TocsinError
-from ..connection_options import Connection
+from ..connections import Connection
 from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
 from .programs import print_report, program_environment, run_until_signal

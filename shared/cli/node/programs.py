@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
-from ..connection_options import Connection
+from ..connections import Connection
 from ..exits import SIGNALLED
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ...core.readable import count_of
-from ..check_lines import Line, draw_lines, faults_of
 from ..exits import SIGNALLED, Exit
 from ..failures import CommandFailed
+from ..findings import Line, draw_lines, faults_of
 from ..help import add_command
-from ..terminal.activity import Activity
 from ..terminal.documents import to_json
-from ..terminal.output import Screen
+from ..terminal.output import Activity, Screen
 from .plan import IDLE, Check, CheckPlan, requests_of
 
 if TYPE_CHECKING:

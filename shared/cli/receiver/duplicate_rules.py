@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from ...core.readable import count_of, readable_duration
-from ..check_lines import Line
+from ..findings import Line
 from .plan import Check
 from .seen import Observed, ReceiverSeen
 

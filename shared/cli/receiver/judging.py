@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.readable import readable_duration
-from ..check_lines import Line
+from ..findings import Line
 from .seen import Observed, ReceiverSeen
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from ...core.readable import count_of, readable_duration
-from ..check_lines import Line, faults_of
+from ..findings import Line, faults_of
 from .duplicate_rules import again_line, duplicates
 from .judging import ms_text, not_checked, taken
 from .plan import STEPS, Check, CheckPlan

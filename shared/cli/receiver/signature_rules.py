@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..check_lines import Line
+from ..findings import Line
 from .judging import all_of, failed, names, taken, verifies
 from .seen import ReceiverSeen
 

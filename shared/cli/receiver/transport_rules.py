@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...core.readable import readable_duration
-from ..check_lines import Line, Result
+from ..findings import Line, Result
 from .judging import all_of, ms_text, names, not_checked
 from .seen import ReceiverSeen
 

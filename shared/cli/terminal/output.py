@@ -1,10 +1,13 @@
-"""Output for people: tables, fields and lines. `documents` writes the JSON for programs."""
+"""Output for people: tables, fields and lines, and a sign that the command still works. `documents` writes the JSON for programs."""
 
 from __future__ import annotations
 
 import re
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.readable import readable_duration
@@ -12,8 +15,10 @@ from .documents import to_json
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.status import Status
     from rich.table import Table
     from rich.text import Text
+
 
 STYLES: Final = {
     **dict.fromkeys(("delivered", "live", "owned", "done", "DONE", "completed", "ready", "ok", "granted", "closed"), "green"),
@@ -224,3 +229,59 @@ def ranges_text(numbers: Sequence[int]) -> str:
         else:
             ranges.append([number, number])
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges) or "-"
+
+
+QUIET: Final = 1.5
+"""Seconds for which a command works before it says so."""
+
+
+class Activity:
+    """A line on standard error, if that is a terminal. It appears while the command works, and goes before anything else is printed."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._began = time.monotonic()
+        self._status: Status | None = None
+        self._enabled = sys.stderr is not None and sys.stderr.isatty()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        """Show the line while this lasts, from `QUIET` seconds after the command's start on."""
+        if not self._enabled or self._status is not None:
+            yield
+            return
+        timer = threading.Timer(max(0.0, self._began + QUIET - time.monotonic()), self._show)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def update(self, text: str) -> None:
+        """Change the text."""
+        self._text = text
+        if self._status is not None:
+            self._status.update(text)
+
+    def hide(self) -> None:
+        """Remove the line until the next `during`."""
+        with self._lock:
+            if self._status is not None:
+                self._status.stop()
+                self._status = None
+
+    def disable(self) -> None:
+        """Never show the line: something else is on the terminal."""
+        self._enabled = False
+        self.hide()
+
+    def _show(self) -> None:
+        from rich.status import Status
+        from rich.text import Text
+
+        with self._lock:
+            if self._enabled and self._status is None:
+                self._status = Status(Text(self._text), console=console(error=True))
+                self._status.start()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from shared.checkpoints import Health
-from shared.cli.connection_options import Connection
+from shared.cli.connections import Connection
 from shared.cli.exits import Exit
 from shared.cli.failures import CommandFailed
 from shared.cli.node import checkpoint_run

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from shared.cli.connection_options import Connection
+from shared.cli.connections import Connection
 from shared.cli.exits import Exit
 from shared.cli.node.lock_run import LockRun, _run
 from tests.paths import ROOT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from devhost.azurite import free_ports
-from devhost.recording import record
+from devhost.pictures.recording import record
 
 
 def test_recording_has_the_call_its_answer_and_the_delivery() -> None:

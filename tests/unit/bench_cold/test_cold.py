@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.cold import package
+from bench.cold import stages
 from bench.cold.command import as_dict, parse
 from bench.cold.stages import Used
 
 
 def test_package_has_what_is_deployed_compiled_without_looks_at_the_sources(tmp_path: Path) -> None:
-    package.build(tmp_path)
+    stages.build_package(tmp_path)
     assert {each.name for each in tmp_path.iterdir()} == {"__pycache__", "function_app.py", "host.json", "requirements.txt", "shared"}
     compiled = Path(cache_from_source(str(tmp_path / "shared" / "app" / "application.py"))).read_bytes()
     # PEP 552: 1 says that the bytecode is valid by a hash, and that nobody compares it.

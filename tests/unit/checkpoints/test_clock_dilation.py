@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from devhost.clock_chart import (
+from devhost.pictures.clock_chart import (
     FIRST,
     LAST,
     NEW_PRIMARY,

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from shared.cli import main as frame
-from shared.cli.connection_options import Connection, resolve_connection
-from shared.cli.connections import load_connections
+from shared.cli.connections import Connection, load_connections, resolve_connection
 from shared.cli.exits import Exit
 from shared.cli.failures import CommandFailed
 

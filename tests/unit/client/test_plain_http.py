@@ -13,7 +13,7 @@ import pytest
 
 from shared.checkpoints.node.messages import Health
 from shared.checkpoints.node.participant import CheckpointParticipant
-from shared.cli.connection_options import resolve_connection
+from shared.cli.connections import resolve_connection
 from shared.cli.exits import Exit
 from shared.cli.failures import CommandFailed
 from shared.cli.main import main

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from devhost import settings_page
+from devhost.pages import settings
 from shared.app.parts import check_settings
 from shared.core.clock import SystemClock
 from shared.core.errors import Problem, UnsafeSettings
@@ -206,14 +206,14 @@ def test_the_environment_is_read_by_the_class_and_where_triggers_are_registered(
 
 
 def test_the_page_of_settings_is_up_to_date() -> None:
-    assert settings_page.PAGE.read_text() == settings_page.page(), "run `make settings`"
+    assert settings.PAGE.read_text() == settings.page(), "run `make settings`"
 
 
 def test_every_setting_is_explained() -> None:
     for name, info in [each for kind in SETTINGS for each in kind.model_fields.items()]:
         assert (info.description or "").endswith((".", ")")) or "`" in (info.description or ""), name
-    assert "| `TOCSIN_FIRE_BYTES` | `67108864` | ≥ 1,048,576 |" in settings_page.page()
-    assert SECRET not in settings_page.page()
+    assert "| `TOCSIN_FIRE_BYTES` | `67108864` | ≥ 1,048,576 |" in settings.page()
+    assert SECRET not in settings.page()
 
 
 @pytest.mark.parametrize(("name", "places"), [("defaults", "0"), ("mirrored", "0 m"), ("private", "0 1 2 3 m"), ("everything", "0 1 2 m")])

@@ -14,8 +14,8 @@ import pytest
 
 from shared.core.answered_hosts import AnsweredHosts
 from shared.local import http_server
-from shared.local.api import LocalApi
 from shared.local.http_server import LocalServer, PortTaken, listen
+from shared.local.invocations import LocalApi
 from shared.local.receiver import ReceivedDeliveries
 from tests.waiting import DEADLINE, within
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from devhost import openapi_document, problem_page
+from devhost import openapi_document
+from devhost.pages import problems
 from shared.web.problem_types import MEANINGS
 
 
 def test_every_code_of_a_route_has_a_meaning_and_no_other_code_has_one() -> None:
-    assert {*problem_page.answers(openapi_document.build()), *problem_page.IN_LINES} == set(MEANINGS)
+    assert {*problems.answers(openapi_document.build()), *problems.IN_LINES} == set(MEANINGS)
 
 
 def test_page_is_generated() -> None:
-    assert problem_page.PAGE.read_text() == problem_page.page(), "run `make problems`"
+    assert problems.PAGE.read_text() == problems.page(), "run `make problems`"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.cli.groups.maintenance import status_text
+from shared.cli.fleets.maintenance import status_text
 from shared.core.clock import to_text
 from shared.maintenance.timings import AGREEMENT_TIME
 from shared.storage.names import MAINTENANCE

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from shared.cli.check_lines import Line
 from shared.cli.deployment.flex_rules import judge_flex
-from shared.cli.deployment.flex_run import CROWD, QUIET, ZERO, gap_kind
-from shared.cli.deployment.plan import FlexPlan
+from shared.cli.deployment.plan import CROWD, QUIET, ZERO, FlexPlan, gap_kind
 from shared.cli.deployment.seen import Seen
+from shared.cli.findings import Line
 
 from .making import T0, clocks, look, probe, seen
 

@@ -12,8 +12,7 @@ import httpx
 import pytest
 
 from shared.cli.deployment import mailbox as module
-from shared.cli.deployment.azure_login import LoginTokens
-from shared.cli.deployment.mailbox import Mailbox, MailboxRefused, MailboxUnreachable, parse_address
+from shared.cli.deployment.mailbox import LoginTokens, Mailbox, MailboxRefused, MailboxUnreachable, parse_address
 from shared.cli.failures import CommandFailed
 from shared.storage.azure.account import SharedKey, Signature
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from shared.cli.check_lines import Line
 from shared.cli.deployment.plan import SHORT, Plan
 from shared.cli.deployment.rules import judge
 from shared.cli.deployment.seen import Look, OffsetBounds, Seen
+from shared.cli.findings import Line
 
 from .making import T0, clocks, delivered, look, probe, seen
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from shared.cli.connection_options import Connection
+from shared.cli.connections import Connection
 from shared.cli.deployment.command import _show
 from shared.cli.deployment.plan import Plan
 from shared.cli.deployment.rules import judge

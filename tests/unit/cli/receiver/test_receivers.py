@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.cli.check_lines import Line
+from shared.cli.findings import Line
 from shared.cli.receiver.endpoint import Endpoint
 from shared.cli.receiver.plan import Check, CheckPlan, requests_of
 from shared.cli.receiver.requests import Requests

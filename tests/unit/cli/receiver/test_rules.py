@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shared.cli.check_lines import Line, draw_lines
+from shared.cli.findings import Line, draw_lines
 from shared.cli.receiver.plan import Check, CheckPlan
 from shared.cli.receiver.rules import judge
 from shared.cli.receiver.seen import Certificate, IdleConnection, Observed, ReceiverSeen, Step, duplicate_of

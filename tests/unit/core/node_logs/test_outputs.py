@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from devhost import settings_page
+from devhost.pages import settings
 from shared.core.node_logs.datagrams import JOURNALD
 from shared.core.node_logs.outputs import SETTINGS, BadOutput, read_outputs
 from tests.paths import ROOT
@@ -67,4 +67,4 @@ def test_headers_are_not_sent_without_encryption_to_another_machine() -> None:
 
 def test_the_page_of_settings_has_those_of_nodes() -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text()
-    assert page == settings_page.page() and [each.name for each in SETTINGS if f"| `{each.name}` |" not in page] == []
+    assert page == settings.page() and [each.name for each in SETTINGS if f"| `{each.name}` |" not in page] == []

@@ -1,0 +1,1 @@
+"""Commands about events: `tocsin events` and `tocsin jobs`. `importing` reads files of events."""

@@ -1,0 +1,1 @@
+"""Commands about fleets: leases, checkpoint turns and maintenance, a module a group."""
