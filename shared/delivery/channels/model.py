@@ -1,7 +1,4 @@
-"""The settings of channels: one model per channel type.
-
-Wire models of stored channels, one per channel type.
-"""
+"""Wire models of channels, one for each type: the settings as callers give them, and stored channels as answers show them."""
 
 from __future__ import annotations
 
