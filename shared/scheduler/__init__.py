@@ -3,24 +3,26 @@
 Folders, from what callers set in motion down to what stores it. A folder imports only folders below it (`lint-imports` holds it):
 
     routes/       the HTTP API of all folders
+    sweeps/       the timer's work: dispatch, repair, retention, recovery after a death, the drain of a backlog
     bulk/         cancel, move, redrive or fire all events that match a filter
-    recurring/    schedules, calendars, and their occurrences
     firing/       from a shard's message to settled events
-    changes/      cancel, edit, move, fire and redrive one event or a fan-out; collapse
+    recurring/    schedules, calendars, and their occurrences
+    changes/      cancel, edit, move, fire and redrive one event, or all of a fan-out; collapse
     outcomes/     callbacks, about ended events, and notices to tenants: the service stores both as events
     ingest/       admission, batches, queues: how events enter
     mirror/       a second account, failover and failback
     queries/      look-ups, lists, statistics, searchable labels, and events as callers see them
-    sweeps/       the timers' work: the index, looks, and recovery
-    key_lines/    ordering keys: the lines of events, and their turns
-    properties/   what an event's row has beside its state: attempts, receipts, reasons of lateness, what is owed
+    key_lines/    ordering keys and schedules: events that are delivered one after the other
+    wakes/        plain messages that keep an instance alive before each wake-up
     protocol/     the shard protocol: generators of effects, without I/O
     facets/       features that act at the points of the core: labels, callbacks, long work, answers, copies, fan-outs
+    properties/   what an event's row has beside its state: attempts, receipts, reasons of lateness, what is owed
     shard/        the core: gate, ledger, ids of queued events, and retries
 
-The main files beside the folders: `model` (wire), `rows` and `keys` (stored), `rules` (pure decisions), `timings` (durations and their
-reasons), `service` (the parts of one process, wired together), `long_work` (receivers that complete an event later), `queue_functions`,
-`points` (where facets act). `row_kinds/` declares every kind of stored row.
+The files beside the folders: `model` (wire), `rows` and `keys` (stored), `rules` (pure decisions), `timings` (durations and their
+reasons), `service` (the parts of one process, wired together), `shard_services` (what every part needs that touches shards),
+`queue_functions`, `points` (where facets act), `failures` (what becomes of a failed attempt), `long_work` (receivers that complete an
+event minutes or hours later), and `transition_rules` (legal changes of stored rows). `row_kinds/` declares every kind of stored row.
 
 One event from POST to settled:
 
