@@ -1,4 +1,4 @@
-"""Builds a replica's reports and reads the app's answers to them (api.md, "Checkpoints"). `ReplicaState` is what the application reports."""
+"""Builds a replica's reports, in which `ReplicaState` is what the application says, and reads the answers (api.md, "Checkpoints")."""
 
 from __future__ import annotations
 
