@@ -40,7 +40,7 @@ class HostOptions:
     function_timeout: float | None = 1800.0
     """Seconds that an invocation may take; None: no limit."""
     log_levels: Mapping[str, int] = field(default_factory=dict)
-    """Levels from which lines are logged, by category (`host_levels.log_levels`)."""
+    """Levels from which lines are logged, by category (`host_log.log_levels`)."""
 
 
 def load_values(folder: Path) -> dict[str, str]:

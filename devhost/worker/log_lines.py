@@ -68,7 +68,7 @@ class ShownLines:
     """Shows on standard error what the Functions host would log."""
 
     def __init__(self, levels: Mapping[str, int], write: Callable[[str], object] | None = None) -> None:
-        """levels: of the host's categories (`host_levels.log_levels`). write: takes each line, by default standard error."""
+        """levels: of the host's categories (`host_log.log_levels`). write: takes each line, by default standard error."""
         self._levels, self._write = levels, write or sys.stderr.write
 
     def logged(self, function: str | None, level: int, logger: str, text: str) -> None:

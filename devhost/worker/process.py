@@ -38,7 +38,7 @@ class WorkerOptions:
     function_timeout: float | None
     """Seconds after which a running invocation makes the host kill the worker process (`functionTimeout` of host.json); None: never."""
     log_levels: Mapping[str, int]
-    """Levels from which the host shows lines, by category (`host_levels.log_levels`)."""
+    """Levels from which the host shows lines, by category (`host_log.log_levels`)."""
 
 
 @dataclass

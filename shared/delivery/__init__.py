@@ -5,12 +5,11 @@
     fleet_owners/          fleet channels: the server that owns the partition of an event's ordering key
     entra/                 tokens of Entra that http channels send to APIs
     client_certificates/   client certificates of http channels
-    service_bus/           credentials and namespaces of Service Bus channels
+    service_bus            credentials and namespaces of Service Bus channels
     kafka/                 connections to Kafka, for the channel and for the source of events
     circuit_breaker        the states of a channel's circuit breaker: pure
     egress_guard           the addresses that a channel may reach; `name_lookups` resolves their names
     identity_tokens        tokens of the app's own identity
-    service_bus_grants     the namespaces that get these tokens
     notices                what a tenant can have told to one of its channels
     tracing                spans of deliveries
 

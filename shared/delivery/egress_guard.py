@@ -95,7 +95,7 @@ class Egress:
     """The rules for one allow-list. UnsafeSettings for an entry that is neither a host nor a network.
 
     plain: True if hosts on the list may be reached by plain http. namespaces: the Service Bus namespaces that get tokens of the app's
-    identity, as `service_bus_grants.parse_grants` returns them.
+    identity, as `service_bus.parse_grants` returns them.
     """
 
     def __init__(self, names: Iterable[str] = (), *, plain: bool = True, namespaces: Iterable[tuple[str, str]] = ()) -> None:

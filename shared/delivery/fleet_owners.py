@@ -1,14 +1,8 @@
 """Deliveries of fleet channels: to whichever server owns the partition of an event's ordering key now.
 
-model      a partition's owner as deliveries see it; the port that finds it (`leases.service.owner_lookup`)
-rules      pure decisions: deliver, wait for another owner, or fail; pauses after stale answers
-routing    remembers in one process since when partitions are held, and which servers do not answer
-
-The owner of a partition as deliveries see it, and the port that finds it.
-
-Pure decisions about deliveries to the owner of a partition. Times in milliseconds.
-
-The memory of one process about owners of partitions: events wait without a slot, and a dead server delays only its own events.
+`FindOwner` is the port that finds the owner (`leases.service.owner_lookup`). `decide` says purely whether to deliver, to wait for another
+owner, or to fail. `OwnerRouting` is the memory of one process: events wait without a slot, and a dead server delays only its own events.
+Times are milliseconds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Azure Service Bus: the namespaces that a channel may reach, and the credentials of its requests.
 
-Shared access signatures: the credential of a channel that has an access key.
+A channel with an access key sends a shared access signature. Source:
+https://learn.microsoft.com/azure/service-bus-messaging/service-bus-sas. A signature is made for one queue or topic and ends after an hour,
+so a signature that leaks opens no other queue.
 
-Source: https://learn.microsoft.com/azure/service-bus-messaging/service-bus-sas. A signature is made for one queue or topic and ends after
-an hour, so a signature that leaks opens no other queue.
-
-The namespaces that a channel may send to, and with which credentials. Pure, nothing is resolved.
+Names are compared as they are written; none is resolved.
 
 A token of the app's identity opens every namespace in which the identity has a role. `*.servicebus.windows.net` is not Service Bus alone:
 a hybrid connection of Azure Relay, which anyone can make there, passes requests with their header `Authorization` on to its listener. So a

@@ -1,6 +1,6 @@
 """Sweeps over large tables: their pace, their positions, and the fleets that they leave out for a time.
 
-If there are too many for one tick, the next tick continues after the last visited fleet.
+If there are too many fleets for one tick, the next tick continues after the last visited fleet.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Validity: the time for which a holder may act, and after which another may take over, on clocks that run at slightly different speeds.
 
 A holder measures from the SENDING of the request that gave or renewed its right; a process that waits for its end measures from a later
-moment, the write or the RECEIPT (`moments`). So readings of two machines' clocks are never compared; only the clocks' speeds matter.
-
-Moments on the steady clock of this process, as sent and received requests show them.
+moment, the write or the RECEIPT: `SentAt` and `ReceivedAt` are types of their own, on the steady clock of this process. So readings of two
+machines' clocks are never compared; only the clocks' speeds matter.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class SentAt:
     seconds: float
 
     def expires(self, validity: float) -> float:
-        """When what this request renewed ends: the owner may act before that."""
+        """Return the end of the right that this request renewed: the owner may act before that. Seconds of the steady clock."""
         return self.seconds + validity
 
 
@@ -38,5 +37,5 @@ class ReceivedAt:
     seconds: float
 
     def ripens(self, takeover: float) -> float:
-        """From when on what this answer showed has been unchanged long enough to be taken over."""
+        """Return the moment from which on others may take over, if nothing has changed since this answer. Seconds of the steady clock."""
         return self.seconds + takeover

@@ -1,12 +1,7 @@
 """The owners of partitions, for deliveries of fleet channels.
 
-endpoint    the address that a server publishes
-rules       decides which server takes a partition's deliveries now. Pure.
-lookup      reads the rows for that, without I/O (`service.owner_lookup` runs it in the app)
-
-The address that a server publishes for deliveries: scheme, host and port. Pure.
-
-Decides which server takes the deliveries of a partition now. Pure.
+A server publishes the scheme, host and port of its address. Pure functions decide which server takes the deliveries of a partition now, and
+steps without I/O read the rows for that (`service.owner_lookup` runs them in the app).
 
 The fleet's newest generation decides: from the moment at which a resize is stored, keys map by the new count, and events wait until the
 new partition is open and owned. Safety does not depend on what is decided here: the receiver checks its own lease.

@@ -1,7 +1,7 @@
 """Profiles of fleets: heartbeat interval H, validity V and takeover timeout T, and the conditions that make them safe.
 
 V counts from the SEND of a heartbeat, T from the RECEIPT of the answer that showed it first. With any other combination two servers own a
-partition when requests are slow, so the two moments are separate types (`engine/moments.py`). Clocks of two machines are never compared.
+partition when requests are slow, so the two moments are separate types (`engine/validity.py`). Clocks of two machines are never compared.
 
 A fleet stores the numbers of its profile, not the name: a change of a named profile affects new fleets only, and existing fleets then show
 their numbers instead of the name (`fleets.definition.fleet_out`). Changing a running fleet's profile needs a PUT without live servers.

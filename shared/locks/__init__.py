@@ -3,7 +3,6 @@
 rules     decides about one lock: who gets it, who waits, who has lost it. Pure.
 rows      the stored row of a lock
 protocol  applies the rules to storage
-limit     bounds the number of a tenant's locks
-service   serves callers and operators
+service   serves callers and operators, and bounds the number of a tenant's locks
 routes    `/v1/locks`
 """

@@ -1,11 +1,9 @@
 """Serves the callers and the operators of locks. Nothing runs without a call: no timer, no sweep.
 
-Bounds the number of a tenant's locks, and removes old ones when there are too many.
+A tenant has a limited number of locks; old ones are removed when there are too many.
 
-Lists a tenant's locks by name, over the partitions that hold them.
-
-Each partition is read in small parts, and a page ends early when it shows many waiters: a row may have 30 kB of them, and one request must
-not fill the memory of a process that serves other tenants too.
+A list goes by name, over the partitions that hold the locks. Each partition is read in small parts, and a page ends early when it shows
+many waiters: a row may have 30 kB of them, and one request must not fill the memory of a process that serves other tenants too.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
 """Long work: a receiver accepts an event, and completes or fails it minutes or hours later.
 
-    model      wire models
-    service    carries the calls out
-    call_rates bounds the calls of a process
+The wire models of the calls, their bound in each process, and the service that carries them out: complete, fail, heartbeat.
 
 `routes.long_work` has the calls of receivers, which need the attempt's token and no key. `facets.long_work` has the token and the URL of an
 attempt, and what becomes of the event. `work_rows` has the stored property, and `protocol.completing` the steps.
 
-Bounds the calls of receivers in one process, before anything is read or parsed. Kept in memory: no storage is asked.
-
-Wire models of the calls of receivers.
-
-Carries out the calls of receivers: complete, fail, heartbeat.
+The calls of receivers in one process are bounded before anything is read or parsed, from memory: no storage is asked.
 """
 
 from __future__ import annotations

@@ -382,7 +382,7 @@ class Agenda(NamedTuple):
     owed: Sequence[str] = ()
     """Ended events for which something is left to do: until it is done, the owner neither rests nor finishes the shard."""
     silent: tuple[str, ...] = ()
-    """Rows whose receivers accepted long work and have not completed it in time, to be settled by `facets.long_work.rules.silence`."""
+    """Rows whose receivers accepted long work and have not completed it in time, to be settled by `facets.long_work.silence`."""
 
 
 def agenda(

@@ -185,7 +185,7 @@ Where shards drain more slowly than they are handed out, the rest waits in the t
 BACKLOG_TENANT_SHARE = 0.5
 """One tenant's largest part of `BACKLOG_UNDER_WAY`: a tenant with a slow receiver does not delay the others."""
 
-# Bursts: how processes share the full shards of one instant (`firing/bursts.py`).
+# Bursts: how processes share the full shards of one instant (`firing/invocations.py`).
 
 BURST_TOGETHER: Millis = 1_000
 """Full shards whose wake-ups differ by less than this are of the same time."""

@@ -6,9 +6,8 @@
     store             `TenantDirectory`: cached reads for calls and deliveries, and the operations of administrators
     keys              creates, lists and revokes keys
     channel_store     creates, changes, pauses and rotates channels; their circuit breaker and secrets
-    cache             the cache of the directory
-    change_marks      one small row that shows which cached rows may have changed
-    audit             records of administrative calls; `audit_routes` lists them
+    cache             the cache of the directory, and one small row that shows which cached rows may have changed
+    audit             records of administrative calls, and the route that lists them
     routes            `/v1/tenants`, keys and channels
 
 A call with a key: `TenantDirectory.key` looks the key's SHA-256 up, in the cache or in its row, and the key counts only while its tenant

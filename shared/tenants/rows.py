@@ -5,7 +5,7 @@
     key:{2 hex}        {sha256 hex}      a key, for the look-up of calls: tenant, uid, scopes, fleet, node
     t:{tenant}         key:{prefix}      the same key, for the list of keys
     t:{tenant}         channel:{name}    a channel: settings, secret generations, pause
-    changes            marks             a mark for each group of tenants, replaced before a change (`change_marks`)
+    changes            marks             a mark for each group of tenants, replaced before a change (`cache.ChangeMarks`)
 
 Keys and channels hold the uid of their tenant and are valid only while the tenant has this uid. So deleting the tenant's row invalidates
 them all at once, and rows left by a crash or a race stay invalid even if the name is used again.

@@ -4,7 +4,7 @@
 manage the rest. Every write is conditional.
 
 On other instances than the one that made a change, an answer may be old: a key and a tenant by 5 s, a channel by 1 s, a missing one by 1 s.
-So a revoked key works for at most 5 s. A cached answer of that age is not read again if nothing of its tenant has changed (`change_marks`).
+So a revoked key works for at most 5 s. A cached answer of that age is not read again if nothing of its tenant has changed (`ChangeMarks`).
 """
 
 from __future__ import annotations

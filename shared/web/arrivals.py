@@ -1,7 +1,7 @@
 """The order in which requests were received, wherever they were served.
 
 A process numbers its requests. Requests of two processes are compared in storage's time, of which each process knows bounds: those of its
-own writes (`core.clock_offset`). Where the bounds of two arrivals overlap, nobody knows which of them was first.
+own writes (`core.clock`). Where the bounds of two arrivals overlap, nobody knows which of them was first.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Call(Generic[S, B, Q]):
     tenant: str
     """The tenant the call acts for; '' on routes without a tenant (scope admin, anonymous)."""
     key: KeyRecord
-    """The caller's key; `callers.ANONYMOUS` on open routes."""
+    """The caller's key; `auth.ANONYMOUS` on open routes."""
     params: Mapping[str, str]
     """Path parameters as text, each valid by the route's `params`."""
     query: Q

@@ -1,7 +1,4 @@
-"""Builds a replica's reports and reads the app's answers to them (api.md, "Checkpoints").
-
-The state of a replica, as its application reports it.
-"""
+"""Builds a replica's reports, in which `ReplicaState` is what the application says, and reads the answers (api.md, "Checkpoints")."""
 
 from __future__ import annotations
 

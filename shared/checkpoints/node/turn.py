@@ -1,6 +1,6 @@
 """A turn, as seen by the code that takes the checkpoint.
 
-Log lines of a replica about its turns (docs/reference/log-actions.md), and the explanation of a refusal.
+The log lines of a replica about its turns (docs/reference/log-actions.md) are here too, and the explanation of a refusal.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `open_senders` makes one `Sender` per channel type. `signing.verify` is for receivers, `fake.FakeReceiver` for tests.
 
-To add a channel type: its settings in `model`, its stored form in `outputs`, its checks and secrets in `validation`, its sender in
+To add a channel type: its settings and its form in answers in `model`, its checks and secrets in `validation`, its sender in
 `open_senders`, or in a part of the service (`app/parts.py`).
 """
 

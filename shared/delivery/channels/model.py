@@ -1,7 +1,4 @@
-"""The settings of channels: one model per channel type.
-
-Wire models of stored channels, one per channel type.
-"""
+"""Wire models of channels, one for each type: the settings as callers give them, and stored channels as answers show them."""
 
 from __future__ import annotations
 
@@ -263,7 +260,7 @@ class ServiceBusChannel(_Limited):
 
 
 ChannelSpec = HttpChannel | FleetChannel | QueueChannel | EventGridChannel | KafkaChannel | ServiceBusChannel
-"""The settings of a channel of any type. A new type is added here, in `outputs`, `validation` and `open_senders`."""
+"""The settings of a channel of any type. A new type is added here, to `ChannelOut`, and in `validation` and `open_senders`."""
 Channel = Annotated[ChannelSpec, Field(discriminator="type")]
 CHANNEL_TYPES: tuple[str, ...] = tuple(get_args(each.model_fields["type"].annotation)[0] for each in get_args(ChannelSpec))
 """The names of the channel types, as in `type`."""

@@ -1,8 +1,7 @@
 """Checks of a channel's settings beyond their shape, and masking of their secrets, for each channel type.
 
-Checks before a channel is stored that its queue exists: otherwise its events could not be delivered.
-
-Only a certain answer counts. A queue that cannot be reached, or that the service may write to but not read about, is no fault.
+The queue of a channel must exist before the channel is stored: otherwise its events could not be delivered. Only a certain answer counts. A
+queue that cannot be reached, or that the service may write to but not read about, is no fault.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The tokens of a process, one per audience: kept until shortly before they expire, and asked for once at a time.
 
-The identity endpoint of App Service: gives tokens of the identities that are attached to the app.
+The identity endpoint of App Service gives tokens of the identities that are attached to the app.
 
 Protocol: GET {IDENTITY_ENDPOINT}?resource=..&api-version=2019-08-01&client_id=.. with the header X-IDENTITY-HEADER, whose value only the
 app's own processes know. The answer is JSON with `access_token` and `expires_on` (seconds since 1970).

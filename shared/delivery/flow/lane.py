@@ -1,6 +1,6 @@
 """A lane: one channel in one process, with this process's observations of it and the number of its deliveries that may run at once.
 
-Slots for deliveries: a limit on how many run at once, where punctual events go before the backlog.
+Its slots limit how many deliveries run at once; punctual events get one before the backlog.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Flow control: owners ask it before they claim events and report to it after deliveries. One per process.
-
-The parts of the directory of tenants and channels that flow control needs.
-"""
+"""Flow control: owners ask it before they claim events and report to it after deliveries. One per process."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
 """Limits of a channel or a tenant that all instances share through table `TocsinLimits` (partition {tenant}).
 
-    rate:deliveries[:{channel}]    deliveries per second: instances take blocks of it (`rate_limiter`)
+    rate:deliveries[:{channel}]    deliveries per second: instances take blocks of it (`RateLimiter`)
     slots[:{channel}]              deliveries at once: how many each instance holds, and until when
 
 Without a limit none of these rows exists and the table is not read.
 
-Rates of a tenant, shared by all instances through table `TocsinLimits`: events accepted, deliveries sent.
-
-One row per rate (partition {tenant}; `rate:events` for `events_per_second`, others for deliveries) holds `tat`, the
+One row per rate (`rate:events` for `events_per_second`, others for deliveries) holds `tat`, the
 theoretical arrival time of the generic cell rate algorithm (ITU-T I.371), in microseconds of wall time. Each event advances it by 1/rate,
 and it may be at most one second ahead of now. So a tenant that rested may use one second's worth at once, and no border of a time window
 lets twice as much through.

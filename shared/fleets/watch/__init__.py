@@ -2,8 +2,7 @@
 
 alarms         table of all alarms: threshold, sentence, log action, notification kind
 rules          pure: findings of one inspection, and the alarms that follow
-inspection     the sweep of every minute: inspects, raises and clears alarms, tidies up
-notifications  alarms as events on the tenant's channel
+inspection     the sweep of every minute: inspects, raises and clears alarms, sends them as events, tidies up
 state          stored state of the watch between inspections
 figures        gauges for `/api/metrics`
 service        `FleetWatch`, which wires the parts together

@@ -1,6 +1,6 @@
 """The sweep of every minute: inspects all fleets, raises and clears alarms, notifies tenants, and tidies up.
 
-Alarms as events on a channel of the tenant. The id follows from the alarm, so an alarm that is sent twice is one event.
+An alarm is sent as an event on a channel of the tenant. Its id follows from the alarm, so an alarm that is sent twice is one event.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Registration:
         return ServerSession(self._key, self._server, self._ids.name(), generation=self._keeper_state.fleet.generation)
 
     def confirm(self) -> Work[bool]:
-        """Read the fleet again, now that the server's row is visible to writers that close the fleet (`protocol.closing`).
+        """Read the fleet again, now that the server's row is visible to writers that close the fleet (`protocol.resizing`).
 
         Return False if the fleet is closed, gone or has another profile; True otherwise, also if the keeper is stopped meanwhile.
         """

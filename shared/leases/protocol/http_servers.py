@@ -146,7 +146,7 @@ def beat(
     def attempt() -> Steps[HeartbeatAccepted | ServerRejected | NameOccupied | WriteConflict]:
         row = yield from get(FLEETS, key, server_key(name))
         found = unreadable_rows.parse_required(row, parse_server) if row is not None else None
-        # A first heartbeat counts only if a writer that closes the fleet has certainly seen the row (`closing`).
+        # A first heartbeat counts only if a writer that closes the fleet has certainly seen the row (`resizing`).
         fresh = heartbeat.seq == 1 or (found is not None and found.incarnation == heartbeat.incarnation and found.beat == 1)
         fleet: Fleet | None = None
         silent, age = False, 0.0

@@ -3,7 +3,7 @@
 A partition with a missing row is not free: its owner continues, since it writes only its own row. The row of a server that speaks HTTP
 lists its partitions. A server with the library keeps them in memory, so while one lives, no other process can know them.
 
-After the storage service has lost acknowledged writes: raise epochs, so that none is given to two owners.
+After the storage service has lost acknowledged writes, raise epochs, so that none is given to two owners.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
 `begin` writes the new count. `sweep` continues the resize, and may be called by any process, at any time and several times at once. Both
 may be interrupted between any two steps.
 
-Close a fleet before a change that no server may run under, so that no server can register unnoticed.
-
-A server that registers reads the fleet's row again after it has written its own row, and leaves if the fleet is closed, gone or changed.
-A writer that closes the fleet reads the servers' rows after it has written the mark. At least one of the two therefore sees the other.
+A change that no server may run under first closes the fleet, so that no server can register unnoticed. A server that registers reads the
+fleet's row again after it has written its own row, and leaves if the fleet is closed, gone or changed. A writer that closes the fleet reads
+the servers' rows after it has written the mark. At least one of the two therefore sees the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the owners of partitions for deliveries: the reads of `owners.lookup`, kept for a moment.
+"""Finds the owners of partitions for deliveries: the reads of `leases.owners`, kept for a moment.
 
 An event costs at most three requests to storage, and none if its fleet and partition were read within `OWNER_FRESH`. However many events
 there are, a process makes at most one request for each fleet and two for each of its partitions in that time, or in `UNOWNED_FRESH` for a

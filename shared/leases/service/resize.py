@@ -1,14 +1,7 @@
 """Changes of a fleet's partition count over HTTP. `protocol/resizing` has the protocol, `generations` the decisions.
 
-model     wire models
-service   begins a change, and gives the servers their orders
-routes    the API
-
-Wire models of resizes.
-
-Begins a resize, and gives the servers their orders, so that they learn of it with their next heartbeat.
-
-The route that changes a fleet's partition count.
+The wire models, the service and its route. The service begins a resize, and gives the servers their orders, so that they learn of it with
+their next heartbeat.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A round is as if its reports had come one after the other at one moment, with no other write in between. Its view is read after the last of
 them has come, and everything is written in one transaction on the ETags of that view, or decided again.
 
-Asks the other fleets of a tenant about the VMs that an event names and that have no agent of the asking fleet.
+The other fleets of a tenant are asked about the VMs that an event names and that have no agent of the asking fleet.
 
 Agents of all fleets of one scope report the same events. A fleet that knows some of the named VMs stores in its own row of the event which
 these are, and since when it agrees that others approve the event for them. No tenant learns of another tenant's VMs.

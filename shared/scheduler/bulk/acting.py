@@ -1,4 +1,4 @@
-"""The action of a job on one event, or on several of a shard."""
+"""Carries out the verb of a job on one event, or on several of a shard."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Acting:
         return [Result(each.text, "skipped" if reason else "done", reason) for each, reason in settled.items()] + single
 
     async def one(self, tenant: str, job_id: str, job: BulkJob, chosen: EventFilter, address: Address) -> Result:
-        """Cancel, move or fire an event, if it still matches. Raises `StorageError` if storage does not answer: then repeat it."""
+        """Carry the job's verb out on an event, if it still matches. Raises `StorageError` if storage does not answer: then repeat it."""
         async with self._at_once:
             for left in reversed(range(TRIES)):
                 row = await self._runner.run(find(address))

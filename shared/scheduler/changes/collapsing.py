@@ -2,7 +2,7 @@
 
 Posts to one id take turns in a process, and those that wait for their turn are merged: only the one that was received last is written.
 
-A post of an event whose id belongs to a run that has ended without a delivery: it schedules nothing, unless the caller asks for more.
+A post whose id belongs to a run that has ended without a delivery schedules nothing, unless the caller asks for more.
 """
 
 from __future__ import annotations

@@ -1,21 +1,15 @@
-"""The features of events that hang on the points of the core (`points`), each in a file or folder of its own.
+"""The features of events that hang on the points of the core (`points`).
 
-finding      rows that make events findable: dead and retrying ones, held ones, and those with searchable labels
-long_work/   receivers that complete an event later: tokens, and what becomes of the event
-callbacks    what is owed after an event has ended
-answers      the heads of receivers' answers, beside the event
-copies       mirrored events: which row is a copy of another account's
-fanouts/     the ids of a fan-out's events
+finding     rows that make events findable: dead and retrying ones, held ones, and those with searchable labels
+long_work   receivers that complete an event later: tokens, and what becomes of the event
+fanouts     the ids of a fan-out's events; not a facet
+this file   `Answers`: heads of receivers' answers, kept beside their event (`properties.attempts`)
+            `Callbacks`: what an event owes after its end (`properties.owed`); `outcomes` stores it
+            `Copies`: which row is a copy of another account's (`protocol.mirroring`)
 
 The core gets the facets as an argument: an owner's are those of its tenant (`facets_for`). What is called for many tenants, or for a user
 who changes one event, uses `FACETS`. A new facet has a file here and an entry in the table below, which fixes the order. CONTRIBUTING.md
 says what it may do, and which tests it needs.
-
-Answers of receivers are kept beside their event (`answer_rows`).
-
-Callbacks and notices: an event that has ended may owe one. `owed` has the marks, and `outcomes` stores what is owed.
-
-Copies of mirrored events in another account (`protocol.mirroring`): what the event's row says about them.
 """
 
 from __future__ import annotations

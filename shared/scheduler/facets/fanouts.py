@@ -1,7 +1,5 @@
 """The ids of a fan-out's events, and what their rows say of it. Pure.
 
-Pure.
-
     TocsinIds     {id}              names the first event, by the order of the channels' names
     TocsinIds     {id}@{channel}    names the event for the channel, as the id of any event does
 

@@ -1,4 +1,5 @@
-"""Which invocation of the queue's functions serves a shard: small shards share one, and a burst is spread over processes.
+"""Invocations of the queue's functions, and the shards that each of them serves: small shards share one, and a burst is spread over
+processes.
 
 The first small shard's invocation leads: it stays until the shards that others hand to it are served too. An invocation that hands over its
 shard ends at once and gives its slot back. Each shard keeps its own gate, epoch and owner. A lead takes shards for a bounded time, and the

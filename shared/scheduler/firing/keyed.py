@@ -3,9 +3,8 @@
 They have ordering keys, or are of schedules whose occurrences do not overlap. An owner of other events, or of channels without limits per
 key, asks nothing here and stores nothing.
 
-The events of one owner of a shard that wait because no server owns the partition of their ordering key.
-
-They are not claimed, so waiting costs no delivery slot and no write. An owner whose tenant has no fleet channel asks nothing here.
+The events of fleet channels that wait because no server owns the partition of their ordering key are here too. They are not claimed, so
+waiting costs no delivery slot and no write. An owner whose tenant has no fleet channel asks nothing here.
 """
 
 from __future__ import annotations

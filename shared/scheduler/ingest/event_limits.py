@@ -1,12 +1,11 @@
 """The limits of a tenant on its events: how many are open, and how many come in a second.
 
-The numbers of tenants' open events, as one process lets them in: a count of storage, and what was let in since it began.
+The number of open events, as one process knows it, is a count of storage and what was let in since the count began. A count is used for
+`OPEN_COUNT_FRESH_FOR` seconds. The first request after that counts again, and those that come meanwhile wait for it, so that nothing is let
+in that the new number lacks. What is being stored while storage is counted may be counted twice: before such a number refuses an event, all
+of that is awaited and storage counted again. Other processes let in events too, which the next count has.
 
-A count is used for `OPEN_COUNT_FRESH_FOR` seconds. The first request after that counts again, and those that come meanwhile wait for it, so
-that nothing is let in that the new number lacks. What is being stored while storage is counted may be counted twice: before such a number
-refuses an event, all of that is awaited and storage counted again. Other processes let in events too, which the next count has.
-
-Notices of limits: a tenant that subscribes is told once an hour of each of its limits that refuses a call.
+A tenant that subscribes is told once an hour of each of its limits that refuses a call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The shards that a writer fills: which of them takes an event, when a new one is opened, and what waits to be written to each.
 
-The choice of the storage account in which the next shard is opened.
+It also chooses the storage account in which the next shard is opened.
 """
 
 from __future__ import annotations

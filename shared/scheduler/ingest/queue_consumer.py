@@ -1,6 +1,6 @@
 """Accepts events from sources other than HTTP: the ingest queue, and callers of `Intake.take`.
 
-Events that the service itself makes, such as alarms.
+`InternalEvents` takes events that the service itself makes, such as alarms.
 """
 
 from __future__ import annotations

@@ -2,11 +2,10 @@
 
 All that arrive while a transaction is under way go into the next one (group commit). One transaction is in flight per shard.
 
-The messages of shards that a writer has opened: while many shards are announced, those that wake at about the same time share one.
-
-A message costs three requests to a queue, at eleven times the price of a table's, and an execution. So while a process announces many
-shards a second, it holds each for `HELD_FOR` and sends one message for those that become visible in the same period. A message is a hint:
-if the process ends meanwhile, the index asks for the shards, as it does after a lost message.
+While many shards are announced, those that wake at about the same time share one message. A message costs three requests to a queue, at
+eleven times the price of a table's, and an execution. So while a process announces many shards a second, it holds each for `HELD_FOR` and
+sends one message for those that become visible in the same period. A message is a hint: if the process ends meanwhile, the index asks for
+the shards, as it does after a lost message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The line of an ordering key in storage (`key_rules`).
+"""The line of an ordering key in storage (`rules`).
 
     TocsinLimits, key:{00..3f}     {line}                  the turns, and the rate; absent while no turn is given. That of a schedule that
                                                            skips stays, with its last busy span and its count of skipped occurrences

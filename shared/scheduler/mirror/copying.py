@@ -2,10 +2,9 @@
 
 `storage.several` copies each change right after it was made; this module repairs what was missed.
 
-Places that an interrupted move on the first account made without filing them, so that no index row leads to them.
-
-The next move of the event would use such a place, and find an event with an old time and an old payload. So the place is shut on both sides
-before the row that was moving is overwritten: later moves of the event use the next place.
+An interrupted move on the first account may have made a place without filing it, so that no index row leads to it. The next move of the
+event would use such a place, and find an event with an old time and an old payload. So the place is shut on both sides before the row that
+was moving is overwritten: later moves of the event use the next place.
 """
 
 from __future__ import annotations

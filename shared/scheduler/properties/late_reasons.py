@@ -1,4 +1,4 @@
-"""Why an event was late: the parts of its lateness, by reason. Pure.
+"""Reasons of an event's lateness: the parts of its lateness, by reason. Pure.
 
 An owner observes spans of time with a reason each. The part of an event's wait that a span covers has its reason; where spans overlap, the
 one that is further up in `REASONS` counts. The parts are stored with the event (`waits`, JSON) when an attempt ends that began

@@ -1,7 +1,7 @@
 """Schedules whose occurrences do not overlap: what their events carry, and what becomes of an occurrence that is skipped. Pure.
 
-The events of such a schedule stand in a line of their own, as those of an ordering key do (`key_rules`). Its name contains the schedule's
-id and not the channel, and no user can name it.
+The events of such a schedule stand in a line of their own, as those of an ordering key do (`key_lines.rules`). Its name contains the
+schedule's id and not the channel, and no user can name it.
 
     queue    each waits until those before it have ended
     skip     an occurrence is skipped if one before it has not ended when it becomes due

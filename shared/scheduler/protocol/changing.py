@@ -226,7 +226,7 @@ def redrive(
 
     Never through `moving`, because nothing would wake a finished shard to continue. A crash after the index row leaves a shard that
     finishes empty or fires; a crash after the copies leaves dead rows without a pointer. The copies' owner, or the next redrive, points
-    the rows to them (`redriving`).
+    the rows to them (`moving`).
 
     keep: steps after which a mirrored shard's other account has what is stored of it, or gets it before it serves; False ends the redrive
     with None. A process that continues there must find the marks, and must find a place shut that was shut here.

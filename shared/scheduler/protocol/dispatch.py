@@ -30,7 +30,7 @@ class ShardMessage:
     """A request to serve `shard`; `index` is the row key of the index row that asked for it.
 
     ended: name of an owner that its sender has proven to have ended; '' for none. Owners' names are never used again, so it stays true.
-    wake: wake-up of a shard with many events, which processes share (`firing/bursts.py`); 0 for another shard.
+    wake: wake-up of a shard with many events, which processes share (`firing/invocations.py`); 0 for another shard.
     passed: number of times that a process has left the shard to another one. sender: name of the last of them. load: number of such
     shards that it served. earlier: time by which the message comes earlier than usual; the owner waits for its events as much longer.
     """

@@ -3,11 +3,10 @@
 The order matters: first the index row, so that a sweep finds everything that is stored; then for client ids the id row, so that an id names
 one place; then the events together with the gate.
 
-Counts on index rows: totals need not read the gate of a shard that nobody writes to.
-
-A writer notes them when its shard is full, and an owner whenever its shard rests. They are those of the gate, and belong to one wake-up: a
-version that does not know them keeps the property when it files the shard for another one. From the moment at which a shard's message is
-sent, its owner may be at work, and only the gate knows.
+Index rows have counts, so that totals need not read the gate of a shard that nobody writes to. A writer notes them when its shard is full,
+and an owner whenever its shard rests. They are those of the gate, and belong to one wake-up: a version that does not know them keeps the
+property when it files the shard for another one. From the moment at which a shard's message is sent, its owner may be at work, and only the
+gate knows.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
 Every process that reads a `moving` row finishes steps 2 to 4. The target's name follows from the source alone, so all of them use one
 place. `changing` begins moves, and describes those into a shard that is being filled (`joining`).
 
-Steps that follow a redrive: the pointers on the dead rows, and the number of redriven events on the ledger row of their shard.
+The steps that follow a redrive are here too: the pointers on the dead rows, and the number of redriven events on the ledger row of their
+shard.
 
 The counts of gates and ledger rows stay as they were when the events died. The ledger row has beside them, by channel, how many of its dead
 events live on elsewhere; `GET /stats` and `/history` subtract them. The number is computed from the rows, so any process may repeat it. The

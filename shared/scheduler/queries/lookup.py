@@ -1,6 +1,6 @@
 """Look-up of events: by id, and by walking the index (unfinished shards) and the ledger (finished ones). Nothing scans all events.
 
-Turns of a tenant's list requests: some read at once, some wait, and more are refused.
+The list requests of a tenant take turns: some read at once, some wait, and more are refused.
 """
 
 from __future__ import annotations

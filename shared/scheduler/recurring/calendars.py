@@ -6,7 +6,7 @@
 A schedule is stored with the days of its calendars, so that its chain follows from its row alone. A changed calendar gives each schedule
 that names it a new revision; what a process that ends in between leaves is done by the next call, or within the hour by the sweep.
 
-The operations on calendars, each of which reaches the schedules that name the calendar.
+Each operation on a calendar reaches the schedules that name it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """The occurrences of a schedule: pure functions of the rule and a time. Instants are whole seconds, in milliseconds since 1970 UTC.
 
-Time zones, and which instant a local time means.
-
-The one rule, for every zone and every kind of change: a local time means the first instant at which the zone's clock has reached it. So a
-time in a gap means the first instant after the gap, and a repeated one the first of both.
+Time zones follow one rule, for every zone and every kind of change: a local time means the first instant at which the zone's clock has
+reached it. So a time in a gap means the first instant after the gap, and a repeated one the first of both.
 
 The data is that of the pinned package `tzdata`, never the machine's own: all instances must agree.
 
-Days on which a schedule does not occur, and periods in which it occurs once: pure functions of local time.
+The days on which a schedule does not occur, and the periods in which it occurs once, are functions of local time.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
     rules      when a wake is needed, and for which times wakes are sent: pure
     protocol   reading the plan, asking for a wake, storing the plan: generators of effects
-    service    what writers and owners of shards call
-    ticks      the second clock: finds a timer that has stopped, and asks for a sweep
+    service    what writers and owners of shards call; the second clock, which finds a timer that has stopped and asks for a sweep
 
 The protocol is in docs/explain/wakes.md.
 """

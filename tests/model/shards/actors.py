@@ -100,7 +100,7 @@ def callback_id(event: str, owner: str) -> str:
 
 
 def store_callback(owner: str, event: str) -> Any:
-    """`outcomes.callback_writer`: the callback goes through the ordinary ingest. Returns True once it is stored, by whoever it was."""
+    """`outcomes.callbacks`: the callback goes through the ordinary ingest. Returns True once it is stored, by whoever it was."""
     called = callback_id(event, owner)
     for generation in range(1, 4):
         opened = ingest.OpenShard(shard_key(TENANT, f"{owner}k{generation}"), f"{owner}k{generation}", 0, facets.FACETS)
@@ -114,7 +114,7 @@ def store_callback(owner: str, event: str) -> Any:
 
 
 def tell(session: owning.OwnerSession, owed: Any) -> Any:
-    """`firing.owed_outcomes`: do what is owed to these ended events; return the changes that note it."""
+    """`firing.owner_tasks`: do what is owed to these ended events; return the changes that note it."""
     told: dict[str, rules.RowOutcome] = {}
     for rk in owed:
         props = session.rows[rk].props

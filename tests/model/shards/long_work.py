@@ -53,7 +53,7 @@ class Ended(NamedTuple):
 
 
 def receiver(attempt: int, epoch: int, *verbs: str) -> Any:
-    """`long_work.service`: a receiver's calls about one attempt, one after the other. A call that comes too early is made once more."""
+    """`scheduler.long_work`: a receiver's calls about one attempt, one after the other. A call that comes too early is made once more."""
     held = token(attempt, epoch)
     for verb in verbs:
         for _ in range(2):

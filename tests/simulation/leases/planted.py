@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shared.engine.effects import Write
+from shared.engine.effects import RECEIVING, Write
 from shared.engine.validity import ReceivedAt, SentAt
 from shared.leases import rules
 from shared.leases.node.heartbeat_loop import HeartbeatLoop
@@ -137,7 +137,7 @@ def age_from_request() -> list[Patch]:
     plain = takeover.observe_servers
 
     def look(key: str, sights: Any) -> Any:
-        asked = yield takeover.RECEIVING
+        asked = yield RECEIVING
         inner = plain(key, sights)
         rows = yield next(inner)
         inner.send(rows)
@@ -156,7 +156,7 @@ def orders_keep_the_dead_alive() -> list[Patch]:
             name = row.rk[2:]
             if name in sights and etags.get((id(sights), name)) != row.etag:
                 etags[id(sights), name] = row.etag
-                at = yield takeover.RECEIVING
+                at = yield RECEIVING
                 sights[name] = sights[name]._replace(first=at)
         return rows
 

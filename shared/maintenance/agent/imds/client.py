@@ -3,7 +3,7 @@
 `document.py` parses the documents. Every outcome of a call is returned as a value.
 Source: https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events
 
-Compares this machine's clock with that of the Instance Metadata Service (IMDS), by the `Date` of its answers.
+`Date` of its answers shows how far this machine's clock is from that of the service.
 """
 
 from __future__ import annotations

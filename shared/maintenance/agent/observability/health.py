@@ -5,7 +5,7 @@ GET /ready         200 while it can work; 503 with the reasons otherwise
 GET /maintenance   200 while the node may serve, 503 while the agent keeps it out of service (for a load balancer's probe); and its events
 GET /metrics       Prometheus text
 
-The agent's metrics in Prometheus' text format, without a library, which would cost a quarter of the agent's memory.
+The metrics are written without a library, which would cost a quarter of the agent's memory.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/
 """

@@ -1,6 +1,6 @@
 """The agent's log: JSON lines, each with a stable `action` and, if it is about an event, its `event_id`; or short text lines.
 
-The fields that all log lines of one agent carry: node, fleet, and the event that is under way there.
+All log lines of one agent also carry its node, its fleet, and the event that is under way there.
 """
 
 from __future__ import annotations

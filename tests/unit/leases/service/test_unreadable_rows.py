@@ -13,7 +13,6 @@ from shared.core.errors import Problem
 from shared.fleets.nodes import NodeViews
 from shared.leases import unreadable_rows
 from shared.leases.protocol import http_servers, repair, resizing
-from shared.leases.protocol import resizing as closing
 from shared.leases.protocol.http_servers import ClaimResult, HeartbeatAccepted, ServerHeartbeat
 from shared.leases.protocol.repair import OwnersUnknown
 from shared.leases.rows import (
@@ -153,7 +152,7 @@ async def test_views_show_the_rest(world: World) -> None:
 async def test_nobody_closes_a_fleet_or_refills_it_past_a_server_that_cannot_be_read(world: World) -> None:
     key, a, _ = await pair(world)
     await edit(world, key, server_key("a"), {"state": "dead"}), await edit(world, key, server_key("b"))
-    assert await world.drive(closing.live_servers(key)) == ["b"]
+    assert await world.drive(resizing.live_servers(key)) == ["b"]
     await world.lose(key, min(a.has))
     assert await world.drive(repair.refill(key, await world.row(key), 5)) == OwnersUnknown((min(a.has),), ("b",))
 

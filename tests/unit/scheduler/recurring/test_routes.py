@@ -10,7 +10,6 @@ import pytest
 from shared.core.clock import to_text
 from shared.core.errors import Unavailable
 from shared.scheduler.recurring import timing
-from shared.scheduler.recurring import timing as zones
 from shared.scheduler.timings import KEEP_DELETED_SCHEDULE, OCCURRENCES_AHEAD
 from shared.storage.names import EVENTS, SCHEDULES
 from shared.storage.ports import Merge
@@ -549,8 +548,9 @@ async def test_a_schedule_may_be_named_preview(world: World) -> None:
 async def test_hourly_job_computes_the_next_occurrence_anew_by_a_later_release_of_the_zone_data(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zones, "release", lambda: "2020a")
-    monkeypatch.setattr(timing, "zone", lambda name: zones.zone("Europe/London"))
+    monkeypatch.setattr(timing, "release", lambda: "2020a")
+    later = timing.zone("Europe/London")
+    monkeypatch.setattr(timing, "zone", lambda name: later)
     former = (await put(world.demo, cron="0 12 * * *", timezone="Europe/Berlin"))["next"]
     await put(world.demo, "every", every="PT1H")
     monkeypatch.undo()
