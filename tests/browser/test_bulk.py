@@ -89,6 +89,30 @@ async def test_nobody_acts_on_the_former_result_while_a_search_is_under_way(look
     await expect(panel.locator("tbody tr")).to_have_count(2)
 
 
+async def test_a_change_of_an_event_shown_before_does_not_end_the_wait_for_a_search(look: Look, stage: Stage) -> None:
+    events(stage, "former", 2)
+    panel, answered = await found(look, "former"), asyncio.Event()
+    button = panel.get_by_role("button", name="Cancel all that match")
+    await expect(panel.locator("tbody tr")).to_have_count(2)
+
+    async def late(route: Route) -> None:
+        await answered.wait()
+        await route.continue_()
+
+    await look.page.route("**/api/v1/events?*", late)
+    await panel.get_by_label("Labels").fill("bulk=none")
+    await panel.get_by_role("button", name="Search").click()
+    await expect(button).to_be_disabled()
+    await panel.get_by_role("button", name="former-0").click()
+    dialog = look.page.get_by_role("dialog")
+    await dialog.get_by_role("button", name="Cancel", exact=True).click()
+    await dialog.get_by_role("button", name="Cancel the event").click()
+    await expect(panel.locator("tbody")).to_contain_text("cancelled")
+    await expect(button).to_be_disabled()
+    answered.set()
+    await expect(panel).to_contain_text("No event matches.")
+
+
 @pytest.mark.parametrize(("way", "text", "field"), [("later by", "later", "How much"), ("all to one time", "time", "New due time")])
 async def test_all_that_match_are_moved(look: Look, stage: Stage, way: str, text: str, field: str) -> None:
     events(stage, text, 3)

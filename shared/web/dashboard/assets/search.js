@@ -113,9 +113,13 @@ export const search = {
     const more = el("button", { type: "button", class: "further", "data-keep": "more" });
     body.append(sum, acts, list, note, more);
     let shown = null;
-    // Until the new result is there, nobody acts on all events of the former one.
-    ctx.searching = () => {
+    let sought = false; // true from the press of Search until the new result is there: nobody acts on all events of the former one
+    const wait = () => {
       for (const each of acts.querySelectorAll("button")) each.disabled = true;
+    };
+    ctx.searching = () => {
+      sought = true;
+      wait();
     };
 
     function row(event) {
@@ -127,6 +131,7 @@ export const search = {
       const sorted = [...shown.items].sort((one, other) => Date.parse(one.due) - Date.parse(other.due));
       sum.textContent = extent(shown);
       acts.replaceChildren(...bulkActions(ctx, shown.filters, refresh));
+      if (sought) wait();
       list.replaceChildren(...(sorted.length ? [table("Events", ["event", "state", "due", "channel", "attempts", "late", "why"], sorted.map(row))] : []));
       more.hidden = !shown.cursor;
       more.textContent = shown.incomplete ? "Search on" : `Show ${STEP} more`;
@@ -158,6 +163,7 @@ export const search = {
     });
     return {
       show(data) {
+        sought = false;
         shown = data;
         draw();
       },
