@@ -1,9 +1,7 @@
-"""Authentication and authorization: keys, scopes, and the tenant that a call acts for.
+"""Authentication and authorization: callers, their keys and scopes, and the tenant that a call acts for.
 
 Calls carry `Authorization: Bearer <key>`. A key belongs to a tenant and has scopes. Scope `admin` belongs to operators: it permits every
 call, for any tenant with `?tenant=`. The bootstrap admin key has no tenant, so it must name one on every route of a tenant.
-
-The callers of the API: the holders of keys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Entity tags of representations, and the conditions `If-Match` and `If-None-Match` (RFC 9110, sections 13.1.1 and 13.1.2).
-
-JSON of answers.
-"""
+"""Entity tags of representations, and the conditions `If-Match` and `If-None-Match` (RFC 9110, sections 13.1.1 and 13.1.2), and the
+JSON that answers consist of."""
 
 from __future__ import annotations
 
