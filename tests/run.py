@@ -31,6 +31,8 @@ COMPUTING = ("tests/model", "tests/simulation", "tests/unit")
 UNSTABLE_MAX = 2
 COMPETITORS = 3
 """Competing processes for each core, in a slow run."""
+NICE = 19
+"""Priority of the tests that compute: the lowest."""
 INTERRUPTED = 30.0
 """Seconds that pytest has for its end after Ctrl-C."""
 NO_TESTS = 5
@@ -109,7 +111,7 @@ class Run:
         with tempfile.TemporaryDirectory() as name, self._ending():
             folder = Path(name)
             with (folder / "computing.txt").open("w+b") as output:
-                computing = self._start(folder / "computing.json", (self._jobs + 1) // 2, self._computing, output, nice=19)
+                computing = self._start(folder / "computing.json", (self._jobs + 1) // 2, self._computing, output, nice=NICE)
                 driven = self._result(self._start(folder / "driven.json", self._jobs, self._driven), folder / "driven.json")
                 print(f"tests/run.py: the tests that only compute ({', '.join(self._computing)}):", flush=True)
                 computed = self._result(computing, folder / "computing.json")
