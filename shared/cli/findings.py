@@ -1,4 +1,4 @@
-"""What `doctor` and `check-` commands have found: what was seen, what it means and what to do; and how that is printed."""
+"""Findings of `doctor` and the `check-` commands, and how they are printed: what was seen, what it means and what to do."""
 
 from __future__ import annotations
 

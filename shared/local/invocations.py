@@ -1,4 +1,4 @@
-"""What the Functions host hands to the app, without the host: API calls, and messages of queues."""
+"""API calls and messages of queues, handed to the app as the Functions host does, without the host."""
 
 from __future__ import annotations
 

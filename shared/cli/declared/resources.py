@@ -1,4 +1,4 @@
-"""What a file declares, and how each kind of it is read from the app and sent to it."""
+"""The kinds of things that a file declares, and how each is read from the app and sent to it."""
 
 from __future__ import annotations
 

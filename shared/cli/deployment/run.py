@@ -1,4 +1,4 @@
-"""What a run posts and reads, in which order; and the long measures of `--flex`: lone events, a crowd, and events from zero."""
+"""The steps of a run, in their order, and the long measures of `--flex`: lone events, a crowd, and events from zero."""
 
 from __future__ import annotations
 

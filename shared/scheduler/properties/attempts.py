@@ -1,4 +1,4 @@
-"""What is kept of an event's delivery attempts: a history in its row, and the heads of receivers' answers in rows beside it.
+"""The record of an event's delivery attempts: a history in its row, and the heads of receivers' answers in rows beside it.
 
 partition   row                 content
     {shard}     a{number}.{slot}    the head of one attempt's answer (`delivery.channels.answer_heads`): at, head
