@@ -84,27 +84,37 @@ async def _run_in(
 ) -> CommandOutcome:
     reading, writing = os.pipe()
     until = turn.until
-    try:
-        # In a session of its own: signals from a terminal go to `tocsin` alone, which passes them on.
-        process = await asyncio.create_subprocess_exec(
+    # In a session of its own: signals from a terminal go to `tocsin` alone, which passes them on.
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", guard.__file__, repr(until), repr(grace), str(writing), *command),
             stdin=asyncio.subprocess.PIPE,
             pass_fds=(writing,),
             env=environment,
             start_new_session=True,
         )
-    except OSError as error:
+    )
+    cancelled = False
+    # The program may run before the start has returned. A cancelled start would kill the guard alone.
+    while not starting.done():
+        try:
+            await asyncio.wait([starting])
+        except asyncio.CancelledError:
+            cancelled = True
+    os.close(writing)
+    try:
+        process = starting.result()
+    except BaseException as error:
         os.close(reading)
+        if cancelled or not isinstance(error, OSError):
+            raise
         raise TocsinError(f"the guard of the command cannot be started: {error.strerror}") from None
-    except BaseException:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
     events: dict[str, Any] = {}
     listening = asyncio.create_task(_listen(reading, events))
     ending = asyncio.ensure_future(process.wait())
     try:
+        if cancelled:
+            raise asyncio.CancelledError
         while not ending.done():
             await asyncio.wait([ending], timeout=POLL)
             if turn.until != until:

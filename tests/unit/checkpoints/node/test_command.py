@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -114,6 +114,25 @@ async def test_cancelled_it_returns_when_nothing_runs_any_more(
     task = asyncio.create_task(run_in(turn, family(tmp_path, stubborn=stubborn), grace=grace, environment=environment()))
     await until(lambda: len(members(tmp_path)) == 3, "the family")
     turn.lost = reason
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert gone(tmp_path)
+
+
+async def test_cancelled_while_it_starts_it_returns_when_nothing_runs_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, starting = asyncio.create_subprocess_exec, asyncio.Event()
+
+    async def slow(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+        process = await start(*arguments, **options)
+        await until(lambda: len(members(tmp_path)) == 3, "the family")
+        starting.set()
+        await asyncio.sleep(0.1)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", slow)
+    task = asyncio.create_task(run_in(turn_of(LONG), family(tmp_path), grace=1, environment=environment()))
+    await starting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
