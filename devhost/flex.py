@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 type Ticks = Literal["ahead", "never"] | float
-"""When the controller starts the group of a timer: ahead of each tick, never, or that many seconds after the tick."""
+"""The time at which the controller starts the group of a timer: ahead of each tick, never, or that many seconds after the tick."""
 
 
 class RuleError(ValueError):

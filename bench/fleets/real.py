@@ -88,7 +88,7 @@ class Part:
 
 @dataclass(slots=True)
 class Seen:
-    """What a run has shown. app, keepers, reports: requests a second while quiet, and during the wave."""
+    """The results of a run. app, keepers, reports: requests a second while quiet, and during the wave."""
 
     wave: float = 0.0
     """Seconds of the wave: from the announcement until each node is in service again."""

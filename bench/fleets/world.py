@@ -100,7 +100,7 @@ class Scan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What the run has shown; requests and entities are those of the sample, except for those of scans."""
+    """The results of the run. Requests and entities are those of the sample, except for those of scans."""
 
     wave: Wave
     requests: dict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))

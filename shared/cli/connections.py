@@ -1,4 +1,4 @@
-"""Which app a command calls, and with which key: --url and --key, a named connection of a TOML file, or TOCSIN_URL and TOCSIN_KEY.
+"""The app that a command calls, and the key for it: --url and --key, a named connection of a TOML file, or TOCSIN_URL and TOCSIN_KEY.
 
 The file never holds a key, only where each key is found.
 """

@@ -1,4 +1,4 @@
-"""Help texts of commands, from their docstrings: a summary, details, and examples at the end."""
+"""Help texts of commands: a docstring gives the summary, the details and the examples, and declarations give the names of values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS: Final = {
     "exclude": "DATE",
     "nodes": "NODE",
 }
-"""What some options take, by the parameter's name. Others take the last word of their own name, such as PREFIX for --id-prefix."""
+"""Names of the values of some options, by parameter. Other options show the last word of their own name, such as PREFIX for --id-prefix."""
 
 
 class PlainCommand(TyperCommand):
@@ -59,7 +59,7 @@ def add_command(group: typer.Typer, name: str, function: Callable[..., Any], *, 
 
 
 def name_values(function: Callable[..., Any]) -> None:
-    """Name what each option of a command takes, as in `--limit N`, where its declaration does not. The type alone would be shown."""
+    """Name the value of each option of a command, as in `--limit N`, where its declaration does not. Help would show its type otherwise."""
     signature = inspect.signature(function, eval_str=True)
     for parameter in signature.parameters.values():
         if get_origin(parameter.annotation) is not Annotated:

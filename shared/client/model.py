@@ -1,6 +1,6 @@
-"""Arguments and answers of the client in Python's own types: aware datetimes, timedeltas.
+"""Options and answers of the client, in Python's own types: datetimes with a time zone, and timedeltas.
 
-Answers are read with tolerance: unknown fields of a newer service are ignored, and states are plain strings.
+A newer service may add fields and states: unknown fields of an answer are ignored, and states are plain strings.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class RetryOptions(TypedDict, total=False):
 
 
 class TargetOptions(TypedDict, total=False):
-    """What an event changes of the requests to its http channel. It adds to what the channel sets, and replaces none of it."""
+    """The parts of a request that an event sets. They add to those of its http channel, and replace none but the method."""
 
     path: str
     """Appended to the path of the channel's URL, such as `/orders/17`. At most 512 characters."""
     query: Mapping[str, str]
     """At most 16 parameters."""
     method: Literal["POST", "PUT", "PATCH", "GET", "DELETE"]
-    """Default: POST. GET has no body: its event's payload is None. With DELETE, None means no body."""
+    """Default: POST. A GET request has no body: the event's payload is None. With DELETE, a payload of None means no body."""
     headers: Mapping[str, str]
-    """At most 16. They are no place for secrets: reading the event shows them."""
+    """At most 16. Put no secrets here: everyone who reads the event sees them."""
 
 
 class EventOptions(TypedDict, total=False):
@@ -58,7 +58,7 @@ class EventOptions(TypedDict, total=False):
     channel: str
     """Channel to deliver to. Default: `default`."""
     expires: timedelta | None
-    """Time after `due` at which the event lapses if it was not delivered. Default: as its tenant says. None: never."""
+    """Time after `due` at which the event lapses if it was not delivered. Default: the setting of the tenant. None: never."""
     flex: timedelta
     """Window after `due` within which the event may be delivered, to spread many events."""
     durability: Literal["fast", "standard", "mirrored"]
@@ -88,7 +88,7 @@ class NewEvent(EventOptions, total=False):
     """An event of a batch."""
 
     payload: Any
-    """Needed, but for the methods GET and DELETE."""
+    """Required, except with the methods GET and DELETE."""
     channels: Sequence[str]
     """Instead of `channel`: 2 to 10 channels, each of which gets an event. Its `BatchLine` names the fan-out."""
 
@@ -117,7 +117,7 @@ class Attempt:
     error: str | None = None
     took_ms: int = 0
     answer: ReceiverAnswer | None = None
-    """Only of an event that was read by its id, and only if the channel keeps it: by default, of failed attempts."""
+    """Only for an event that was read by its id, and only if the channel keeps answers: by default, those of failed attempts."""
 
 
 @answer
@@ -175,7 +175,7 @@ class ReceiverWork:
 
 @answer
 class EventTarget:
-    """What an event changes of the requests to its http channel."""
+    """The parts of a request that an event sets, beside those of its http channel."""
 
     path: str | None = None
     query: Mapping[str, str] = field(default_factory=dict)
@@ -214,11 +214,11 @@ class Event:
     on_delivered: str | None = None
     on_dead: str | None = None
     callback: str | None = None
-    """The id of the callback that tells of this event's end, once it is stored."""
+    """The id of the callback that reports this event's end, once it is stored."""
     callback_of: str | None = None
-    """Of a callback: the id of the event whose end it tells of."""
+    """Only for a callback: the id of the event whose end it reports."""
     notice: str | None = None
-    """Of a notice: its kind, such as `breaker.opened`."""
+    """Only for a notice: its kind, such as `breaker.opened`."""
     attempts: tuple[Attempt, ...] = ()
     planned: datetime | None = None
     """Time chosen within the window of `flex`. Lateness is measured from it."""
@@ -260,7 +260,7 @@ class Fanout:
 
 @answer
 class FanoutLine:
-    """What a change did to one event of a fan-out."""
+    """The result of a change for one event of a fan-out."""
 
     id: str
     channel: str
@@ -273,7 +273,7 @@ class FanoutLine:
 
 @answer
 class FanoutReport:
-    """What a change did to each event of a fan-out."""
+    """The results of a change, one for each event of a fan-out."""
 
     id: str
     changed: int
@@ -281,7 +281,7 @@ class FanoutReport:
 
     @property
     def unchanged(self) -> tuple[FanoutLine, ...]:
-        """The events that the call could not change; `problem` says why."""
+        """The events that the call could not change, each with its `problem`."""
         return tuple(line for line in self.results if line.problem is not None)
 
 
@@ -526,10 +526,10 @@ class BulkJob:
     state: str
     """counting, counted, running, done, cancelled or expired."""
     count: int
-    """Events that matched; while counting, so far."""
+    """Number of events that match; while the job counts, of those found so far."""
     sample: tuple[Mapping[str, Any], ...] = ()
     confirmation: str | None = None
-    """While counted: for `jobs.confirm`."""
+    """The argument for `jobs.confirm`, while the state is `counted`."""
     done: int = 0
     skipped: int = 0
     """Events that no longer matched when the job came to them."""

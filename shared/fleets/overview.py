@@ -42,7 +42,7 @@ REASONS: Final[Mapping[Source, Mapping[str, Reason]]] = {
     "agents": {"silent": Reason("soon", "silent agent", "silent agents")},
     "approvals": {"waiting": Reason("soon", "approval waiting", "approvals waiting")},
 }
-"""Why a fleet may need a person: its alarms, and what needs one without an alarm."""
+"""The reasons why a fleet may need a person: its alarms, silent agents, and approvals that wait."""
 
 
 class NeedOut(Strict):

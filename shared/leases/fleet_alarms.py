@@ -12,7 +12,7 @@ Urgency = Literal["urgent", "soon", "later"]
 
 
 class Reason(NamedTuple):
-    """Why a fleet needs a person. one, many: the words after the count. Without `many` it is one of the whole fleet, without a count."""
+    """A reason why a fleet needs a person. one, many: the words after the count. Without `many`, it concerns the whole fleet: no count."""
 
     urgency: Urgency
     one: str

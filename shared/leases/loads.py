@@ -145,7 +145,7 @@ def reported_loads(server: Server, reported: Mapping[int, float], seconds: float
 
 @dataclass(frozen=True, slots=True)
 class FleetLoads:
-    """What the rows of a fleet say about load.
+    """The loads of a fleet, as its rows give them.
 
     weights: load of each partition; for unpublished ones the mean of the others. resting: partitions that must not move for load, because
     they have moved lately. coming: partitions with the servers that are ordered to take them from living owners. budget: moves for load

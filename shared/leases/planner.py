@@ -43,7 +43,7 @@ type MoveReason = Literal[
 
 
 type DiversionReason = Literal["gone", "drained", "prohibited", "full"]
-"""Why a partition does not go to its drain's destination: that server is gone, may own nothing or not this partition, or has no room."""
+"""The reason why a partition cannot go to its drain's destination: that server is gone, drained, prohibited from owning it, or full."""
 
 
 class PartitionMove(NamedTuple):

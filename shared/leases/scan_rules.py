@@ -1,4 +1,4 @@
-"""How often servers scan the others, and what they leave out while storage fails. Pure functions of observations and time."""
+"""Rules for the scans of servers: the pause between scans, and the parts left out while storage fails. Pure functions."""
 
 from __future__ import annotations
 

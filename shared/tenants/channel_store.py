@@ -80,7 +80,7 @@ _CHANNEL: Final = RowCodec(
 
 
 class ChannelCaches(NamedTuple):
-    """What a change of a channel tells the processes that have it cached."""
+    """The caches of channels that a change of a channel invalidates: those of this process and of all others."""
 
     marks: ChangeMarks
     """For all processes: marked before the change."""

@@ -57,7 +57,7 @@ class Home:
     """True once everything is deleted. The row stays while events of the tenant are stored, so that no other tenant of this name sees
     them."""
     declared: str = ""
-    """When each label was declared searchable, as `order=1800000000000,team=...` in milliseconds."""
+    """Times at which labels were declared searchable, as `order=1800000000000,team=...` in milliseconds."""
 
     def props(self) -> Props:
         """Return the row's properties."""

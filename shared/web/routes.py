@@ -151,7 +151,7 @@ class RouteOptions(TypedDict, total=False):
     tagged: bool
     """True if answers carry an `ETag` (`Answer.etag`); documents the header."""
     record: Recording
-    """When the record of an administrative call is written: `before` it, or `after` it if it must work while storage does not. `none`:
+    """Time of the record of an administrative call: `before` it, or `after` it if it must work while storage does not. `none`:
     machines make these calls although a person's key permits them. `always`: before it, although a tenant's app
     may make it."""
     changes_nothing: bool

@@ -1451,7 +1451,7 @@ export interface components {
         };
         /** @enum {string} */
         EventState: "queued" | "scheduled" | "firing" | "working" | "retrying" | "delivered" | "dead" | "cancelled" | "lapsed";
-        /** @description What an event changes of the requests to its http channel. Scheme, host and the beginning of the path are always the channel's. */
+        /** @description The parts of a request that an event sets. Scheme, host and the beginning of the path are always those of its http channel. */
         EventTarget: {
             /**
              * @description Appended to the path of the channel's URL. Begins with a slash.
@@ -1490,7 +1490,7 @@ export interface components {
              */
             retry_after?: string;
         };
-        /** @description What a change did to one event of a fan-out. */
+        /** @description The result of a change for one event of a fan-out. */
         FanoutLine: {
             id: string;
             channel: string;
@@ -1508,7 +1508,7 @@ export interface components {
             /** @description In the order of the channels. An event is missing after its retention. */
             events: components["schemas"]["EventOut"][];
         };
-        /** @description What a change did to each event of a fan-out. */
+        /** @description The results of a change, one for each event of a fan-out. */
         FanoutReport: {
             id: string;
             changed: number;

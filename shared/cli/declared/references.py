@@ -1,6 +1,6 @@
-"""`${env:NAME}` in texts of a file: a secret is named there, and its value comes from the environment. Pure.
+"""References in the texts of a file: `${env:NAME}` stands for the value of an environment variable, so that the file holds no secret.
 
-A value whose variable is not set keeps what is stored. `$${env:NAME}` stands for the text `${env:NAME}` itself.
+If the variable is not set, the stored value stays. `$${env:NAME}` stands for the text `${env:NAME}` itself. Pure functions.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 MASK: Final = "***"
-"""What the API shows for a secret, and takes for "as stored"."""
+"""The text that the API shows instead of a secret. In a request it means that the stored secret stays."""
 _REFERENCE = re.compile(r"\$?\$\{env:([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Missing(NamedTuple):
-    """A variable that is not set, and whose value is not stored either. path: of the text that names it, such as headers.x-key."""
+    """A variable that is not set, and that has no stored value either. path: position of the text that names it, such as headers.x-key."""
 
     path: str
     name: str
 
 
 class Resolved(NamedTuple):
-    """A document without references. references: paths of the texts that had some."""
+    """A document with values instead of references. references: paths of the texts that had references."""
 
     document: Any
     missing: tuple[Missing, ...]
@@ -40,7 +40,10 @@ def names_in(text: str) -> list[str]:
 
 
 def resolve(document: Any, environment: Mapping[str, str], stored: Any) -> Resolved:
-    """Return the document with the values of the environment; `stored` gives those that are not set. Raises ValueError (malformed)."""
+    """Return the document with values instead of references: those of the environment, else those of the stored document.
+
+    Raises ValueError for a malformed reference.
+    """
     missing: list[Missing] = []
     references: set[str] = set()
 
@@ -86,7 +89,7 @@ def _map_texts(path: str, value: Any, stored: Any, of_text: Callable[[str, str, 
 
 
 def _part(there: Mapping[str, Any], name: str) -> Any:
-    """Return a stored member. The API may show names of headers in another case."""
+    """Return the stored member of this name. Case does not matter: the API may show names of headers in another case."""
     return there.get(name) if name in there else next((value for key, value in there.items() if key.lower() == name.lower()), None)
 
 

@@ -1,4 +1,4 @@
-"""What `tocsin events` shows of fan-outs: the events of several channels under one id."""
+"""Fan-outs in `tocsin events`: read the channels of the command line, and print the events of several channels under one id."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_fanout(found: Mapping[str, Any]) -> bool:
 
 
 def print_made(session: CommandSession, made: Mapping[str, Any]) -> None:
-    """Print a new fan-out, or the one that has its id."""
+    """Print the answer to a request that creates a fan-out: the new one, or the stored one of the same id."""
     if session.json:
         session.emit(made)
         return
@@ -36,7 +36,7 @@ def print_made(session: CommandSession, made: Mapping[str, Any]) -> None:
 
 
 def print_fanout(session: CommandSession, found: Mapping[str, Any]) -> None:
-    """Print a fan-out: an event a line."""
+    """Print a fan-out, one event a line."""
     if session.json:
         session.emit(found)
         return
@@ -45,7 +45,7 @@ def print_fanout(session: CommandSession, found: Mapping[str, Any]) -> None:
 
 
 def print_report(session: CommandSession, report: Mapping[str, Any]) -> None:
-    """Print what a call did to each event. Raises `CommandFailed` if it changed none."""
+    """Print the result of a call for each event of a fan-out. Raises `CommandFailed` if it changed none."""
     if session.json:
         session.emit(report)
     else:

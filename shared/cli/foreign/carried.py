@@ -46,9 +46,9 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the schedules go. channel: its name. url: of an http channel that the file defines; empty for a channel that the app has.
+    """The channel of the imported schedules. url: of an http channel that the file defines; empty for a channel that the app has.
 
-    now: the present time in seconds since 1970: what was over by then is left out.
+    now: the present time in seconds since 1970; schedules that had ended by then are left out.
     """
 
     tenant: str

@@ -1,11 +1,11 @@
 """`tocsin events import`: import millions of events with memory for a few batches, and resume after a stop.
 
-reading    turns lines of NDJSON and CSV into encoded events, and says what is wrong with a line
-progress   stores how far an import is, in a small file
+This module declares the command and its options. When the command runs, it imports the other modules:
+
+reading    turns lines of NDJSON and CSV into encoded events, and gives the reason for each rejected line
+progress   stores the position of an import in a small file
 sending    sends batches in parallel and settles them in the file's order
 command    runs the import
-
-This module has the options of the command, and imports the rest when it runs.
 """
 
 from __future__ import annotations

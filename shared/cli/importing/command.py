@@ -41,7 +41,7 @@ class ImportPlan:
     restart: bool = False
     check: bool = False
     unknown: Literal["ask", "send", "skip"] = "ask"
-    """What to do with events that must not be sent twice, and that an interrupted import may have sent."""
+    """The treatment of events that must not be sent twice and that an interrupted import may have sent: refuse, send again, leave out."""
 
     @property
     def resumable(self) -> bool:

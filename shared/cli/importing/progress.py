@@ -14,9 +14,9 @@ from typing import BinaryIO, Final
 from ...leases.node.state_file import lock
 
 HEAD: Final = 64 * 1024
-"""Bytes at the beginning of a file that identify it."""
+"""Bytes at the beginning of a file by which it is recognized."""
 TAIL: Final = 4 * 1024
-"""Bytes before the position where the import resumes that must not have changed."""
+"""Bytes before the position at which an import resumes. They must not have changed since."""
 
 
 class OtherImport(ValueError):

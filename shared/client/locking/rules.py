@@ -41,7 +41,7 @@ LONGEST_PAUSE: Final = 5.0
 REFUSED_PAUSE: Final = 1.0
 """Seconds until the next try when the queue is full."""
 FORKED: Final = "it belongs to the process that this one was forked from"
-"""Why a lock is lost in a forked child."""
+"""The reason for which a lock is lost in a forked child."""
 RELEASE: Final = RetrySettings(retries=1)
 RELEASE_TIMEOUT: Final = 5.0
 """Seconds. A release that fails does no harm: the grant runs out."""

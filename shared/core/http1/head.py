@@ -56,7 +56,7 @@ class HeadReader(ABC):
         self._buffer: bytes | bytearray = b""
         """Bytes that were not used yet: of a head, or of a line between chunks."""
         self._line_end = self._scanned = 0
-        """Where the status line in the buffer ends, 0 if it is not complete; and up to where the end of the head was looked for."""
+        """Positions in the buffer: the end of the status line (0 if it is not complete), and the end of the searched part of the head."""
         self._informational = 0
 
     @property

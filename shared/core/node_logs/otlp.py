@@ -114,7 +114,7 @@ def _rejected(body: bytes) -> int:
 
 
 class Collector(NamedTuple):
-    """Where lines go. url: the whole address. resource: attributes of all lines together."""
+    """The collector that gets the lines. url: the whole address. resource: attributes of all lines together."""
 
     url: str
     headers: Mapping[str, str]

@@ -62,7 +62,7 @@ class BadOutput(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LogOutputs:
-    """Where a node's lines go. otlp: the whole address; '' for none. journald: path of its socket. syslog: a path, or address and port."""
+    """Outputs of lines. otlp: the whole address; '' for none. journald: path of its socket. syslog: a path, or address and port."""
 
     otlp: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -1,7 +1,7 @@
 """The target of an event: a path suffix, query, method and headers of its own, under its http channel's scheme, host and path.
 
-Everything is decided from texts by rules that list what is allowed. The suffix and the query are sent as checked here, and no URL library
-joins them with the channel's URL: what one library leaves alone, another one, or a proxy on the way, would resolve.
+The rules list the allowed texts. The suffix and the query are sent exactly as they are checked here. No URL library joins them with the
+channel's URL: a library, or a proxy on the way, could resolve a text to another path than the checks have seen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_PARAMETER = 256
 """Longest name, and longest value, of a query parameter, in characters."""
 MAX_HEADERS = 16
 MAX_TOTAL = 4096
-"""Bytes of the path and of all names and values together, before the query is percent-encoded."""
+"""Largest size of the path and of all names and values together, in bytes, before the query is percent-encoded."""
 STORED = "event_target"
 """Property of an event row: the target as JSON. Missing, or empty after a change, for an event without one."""
 
@@ -124,7 +124,7 @@ _HeaderValue = Annotated[str, StringConstraints(max_length=MAX_TOTAL), AfterVali
 
 
 class EventTarget(Strict):
-    """What an event changes of the requests to its http channel. Scheme, host and the beginning of the path are always the channel's."""
+    """The parts of a request that an event sets. Scheme, host and the beginning of the path are always those of its http channel."""
 
     path: Maybe[Annotated[str, StringConstraints(min_length=1, max_length=MAX_PATH), AfterValidator(check_path)]] = Field(
         None, description="Appended to the path of the channel's URL. Begins with a slash.", examples=["/orders/17"]
@@ -158,7 +158,7 @@ class EventTarget(Strict):
 
     @property
     def payload(self) -> Literal["needed", "allowed", "refused"]:
-        """The part that a payload has in the requests."""
+        """The rule for the event's payload, by the method: it is needed, allowed or refused."""
         return "refused" if self.method == "GET" else "allowed" if self.method == "DELETE" else "needed"
 
     def stored(self) -> str:

@@ -1,4 +1,4 @@
-"""The scheduler's view of a channel: one `Sender` per type, which takes a `OutgoingDelivery` and returns a `Verdict`."""
+"""The contract between the scheduler and channels: each type has a `Sender`, which takes an `OutgoingDelivery` and returns a `Verdict`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class CompletionOffer:
 
 @dataclass(slots=True)
 class OutgoingDelivery:
-    """One attempt at one event. `fired` is the time at which the attempt starts."""
+    """One attempt to deliver an event. fired: the time at which the attempt starts."""
 
     id: str
     due: Millis
@@ -82,7 +82,7 @@ class OutgoingDelivery:
     """None unless the channel lets its receiver complete the event later."""
     ordering_key: str | None = None
     event_target: str | None = None
-    """What the event changes of the request, as stored (`event_target.EventTarget`); http only."""
+    """The event's own parts of the request, as stored (`event_target.EventTarget`); http only."""
     content_type: str = JSON
     """The type of the body."""
     timeout: Millis | None = None
@@ -121,7 +121,7 @@ class Verdict(NamedTuple):
 
 
 class SecondVerdict(Verdict):
-    """The verdict on a second send within one attempt: the first send was lost with a kept connection. Both have a number of their own."""
+    """The verdict on a second send within one attempt, after the first was lost with a kept connection. Each send has its own number."""
 
     sent_at: Millis
     """Time of the second send."""

@@ -4,9 +4,9 @@ Source: https://learn.microsoft.com/rest/api/servicebus/send-message-to-queue. T
 binding): the body is the payload, the attributes are application properties `cloudEvents_...`. The message's id is the event's, which the
 namespace's duplicate detection compares.
 
-REST, because the client is here already: the SDK speaks AMQP, takes 0.4 s of CPU and 19 MiB to import, and keeps a connection of its own
-per namespace alive, which a process that lives for minutes on Flex Consumption pays each time. One request per message, because in a batch
-all messages share one verdict, must share one session or partition, and carry no content type.
+The SDK is not used: it speaks AMQP, takes 0.4 s of CPU and 19 MiB to import, and keeps a connection of its own to each namespace. A process
+of Flex Consumption, which lives for minutes, would pay that each time. Each message has a request of its own: the messages of a batch share
+one verdict, must share one session or partition, and carry no content type.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NOWHERE = Place("", 0, False)
 
 @dataclass(slots=True)
 class _Plan:
-    """The values computed once per channel, and its present signature."""
+    """Values that are computed once for a channel, and its present signature."""
 
     spec: ServiceBusChannel
     problem: str | None = None
@@ -54,7 +54,7 @@ class _Plan:
     shown: str = ""
     head: str = ""
     resource: str = ""
-    """What a signature is made for."""
+    """The address that a signature permits: of the queue or topic."""
     signature: str = ""
     """The value of `Authorization`, if the channel has a key."""
     until: int = 0

@@ -1,9 +1,8 @@
-"""The tokens of a process, one per audience: kept until shortly before they expire, and asked for once at a time.
+"""Tokens of Entra, one for each audience: a process keeps them until shortly before they expire, and has one request at a time for each.
 
-The identity endpoint of App Service gives tokens of the identities that are attached to the app.
-
-Protocol: GET {IDENTITY_ENDPOINT}?resource=..&api-version=2019-08-01&client_id=.. with the header X-IDENTITY-HEADER, whose value only the
-app's own processes know. The answer is JSON with `access_token` and `expires_on` (seconds since 1970).
+The tokens come from the identity endpoint of App Service, for an identity that is attached to the app. The request is
+GET {IDENTITY_ENDPOINT}?resource=..&api-version=2019-08-01&client_id=.. with the header X-IDENTITY-HEADER, whose value only the app's own
+processes know. The answer is JSON with `access_token` and `expires_on` (seconds since 1970).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ API_VERSION: Final = "2019-08-01"
 TIMEOUT: Final = 5.0
 """Seconds for one request to the endpoint, which runs on the same machine."""
 MOST_REQUESTS: Final = 4
-"""Requests to the endpoint at a time. They have threads of their own: an endpoint that hangs delays nothing but deliveries with tokens."""
+"""Largest number of requests to the endpoint at a time. They have their own threads: if it hangs, only deliveries with tokens wait."""
 MAX_ANSWER: Final = 64 * 1024
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 MAX_TOKEN: Final = 16 * 1024
@@ -102,9 +101,9 @@ def read_token(body: bytes, audience: str, client_id: str) -> FetchedToken:
 
 
 MOST_TOKENS: Final = 256
-"""Audiences whose tokens a process keeps. The one that was used least recently makes room."""
+"""Largest number of audiences whose tokens a process keeps. The least recently used one makes room."""
 AHEAD: Final = 900.0
-"""Seconds before its end at which a token is renewed, and half of its time at most; up to a quarter more or less, by chance."""
+"""Seconds before its end at which a token is renewed, at most half of its lifetime; up to a quarter more or less, by chance."""
 MARGIN: Final = 60.0
 """Seconds before its end from which a token is not sent any more: its receiver's clock may be ahead."""
 QUIET: Final = 5.0
@@ -116,14 +115,14 @@ type FetchToken = Callable[[str], Awaitable[FetchedToken]]
 
 @dataclass(slots=True)
 class _Entry:
-    """What is known of one audience. Times are monotonic seconds."""
+    """The token of one audience and its last failure. Times are monotonic seconds."""
 
     token: str = ""
     until: float = -math.inf
     renew_at: float = -math.inf
     quiet_until: float = -math.inf
     cause: str = ""
-    """The last failure."""
+    """The text of the last failure."""
     flight: asyncio.Task[None] | None = None
 
 
@@ -160,7 +159,7 @@ class EntraTokens:
         raise NoToken(entry.cause or "the service is stopping")
 
     async def close(self) -> None:
-        """Give up what is in flight."""
+        """Cancel the requests in flight."""
         flights = list(self._flights)
         for flight in flights:
             flight.cancel()

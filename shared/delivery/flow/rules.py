@@ -22,7 +22,7 @@ SETTLED = 2.0
 SILENT = 0.5
 """A receiver without any answer this long after the first delivery counts as not answering."""
 CROWDED = 0.5
-"""When a new delivery would wait longer than this for its turn, a channel gets only its share of the process's owners."""
+"""Wait of a new delivery for its turn, in seconds, above which a channel gets only its share of the process's owners."""
 OWNERS_SHARE = 4
 """One channel's share of the process's owners while it is crowded: one in four. All crowded channels together: one in two."""
 SOONEST, LATEST = 1.0, 60.0

@@ -1,4 +1,7 @@
-"""Find what is wrong with a fleet and for how long: pure functions of one read of its rows and of the state before."""
+"""The rules of a fleet's watch: find faults of a fleet, and raise and clear alarms about those that last.
+
+Pure functions of one read of the fleet's rows and of the watch's state.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ class Findings:
     lost_destinations: tuple[str, ...] = ()
     """Drains whose destination can take no partitions, as `s1 to s2`."""
     throttled: tuple[str, ...] = ()
-    """Who is refused many requests by storage: `7 of 8 servers (34 %)`, or `the app (34 %)`. One subject for the whole fleet."""
+    """The share of servers, or the app, whose requests storage refuses often: `7 of 8 servers (34 %)` or `the app (34 %)`. One subject."""
 
     def subjects(self) -> dict[Kind, tuple[str, ...]]:
         """Return the subjects of each kind of alarm. Kinds without a finding are left out."""
@@ -101,7 +104,7 @@ def lost_destinations(summary: FleetSummary, now: Millis) -> tuple[str, ...]:
 
 
 def throttled_servers(servers: Iterable[Server]) -> tuple[str, ...]:
-    """Return how many servers report that storage refuses many of their requests, if these are half of those with the library.
+    """Return the number of servers that report many refused requests, if they are half of those with the library.
 
     One server among many that is refused has a problem of its own, with its rights or its network.
     """
@@ -220,9 +223,9 @@ def removable_servers(snapshot: FleetSnapshot) -> list[str]:
 class WatchState:
     """The state of a fleet's watch between inspections.
 
-    fingerprint: the fleet's fingerprint when its partitions were last read, at wall time `read_at`. pending: when findings that are no
-    alarms yet were first made. orders: watched orders, by server. unserved: partitions without an owner at that time. stale: those of them
-    that exceeded `allowed_outage`; 0 if the fleet never had a server.
+    fingerprint: the fleet's fingerprint when its partitions were last read, at wall time `read_at`. pending: times of the first findings
+    that are no alarms yet. orders: watched orders, by server. unserved: number of partitions without an owner at `read_at`. stale: number
+    of those that exceeded `allowed_outage`; 0 if the fleet never had a server.
     """
 
     fingerprint: str = ""
@@ -240,7 +243,7 @@ class WatchState:
         return fingerprint != self.fingerprint or not in_order or not 0 <= now - self.read_at < every
 
     def is_deserted(self, summary: FleetSummary) -> bool:
-        """Return True if no server lives, and partitions without an owner are reported, or never had a server: waiting changes nothing."""
+        """Return True if no server lives, and the fleet never had one or its partitions without an owner are reported already."""
         return not summary.living and ("unserved" in self.alarms or not summary.servers)
 
     @property

@@ -40,7 +40,7 @@ class FanoutOut(Strict):
 
 
 class FanoutLine(Strict):
-    """What a change did to one event of a fan-out."""
+    """The result of a change for one event of a fan-out."""
 
     id: str
     channel: str
@@ -50,7 +50,7 @@ class FanoutLine(Strict):
 
 
 class FanoutReport(Strict):
-    """What a change did to each event of a fan-out."""
+    """The results of a change, one for each event of a fan-out."""
 
     id: str
     changed: int

@@ -42,7 +42,7 @@ class _Line:
     turns: dict[str, str] = field(default_factory=dict)
     """Tickets of the events that have their turn, in order."""
     starts: dict[str, Millis] = field(default_factory=dict)
-    """When each of them may start."""
+    """Times from which the events with a turn may start, by ticket."""
     asked: float = float("-inf")
     """Monotonic time at which the turns were asked for last."""
     ended: dict[str, Address | None] = field(default_factory=dict)

@@ -253,7 +253,7 @@ class Outbox:
 
     def __init__(self, queues: Queues, clock: Clock, key: bytes) -> None:
         self.queues, self._clock, self.key = queues, clock, key
-        """Where the messages go, and the key that signs them."""
+        """key: signs the messages."""
         self._pending: deque[_Pending] = deque()
         self._bytes = 0
         self._filling: asyncio.Task[None] | None = None

@@ -62,7 +62,7 @@ def line_up(line: KeyLine, tickets: Mapping[str, Address]) -> Steps[None]:
 
 
 class TurnAnswer(NamedTuple):
-    """What an owner learns. following: shards whose events are entitled to a turn."""
+    """The answer to an owner that asks for turns. following: shards whose events are entitled to a turn."""
 
     granted: dict[str, Millis]
     following: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ def _clear_stale(line: KeyLine, seen: SeenLine, tickets: Sequence[str], limits: 
 
 
 class StaleTicket(NamedTuple):
-    """Which of an event's ticket and turn count no more."""
+    """Marks of an event whose ticket, or whose turn, no longer counts."""
 
     ticket: bool
     turn: bool

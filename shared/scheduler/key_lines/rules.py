@@ -184,7 +184,7 @@ class Grant(NamedTuple):
     following: tuple[str, ...] = ()
     """Tickets of others that are entitled to a turn now."""
     again: Millis | None = None
-    """When the rate allows the next start."""
+    """Time at which the rate allows the next start."""
     outdated: bool = False
     """A later owner has the shard."""
     skipped: Mapping[str, str] = NO_SKIPS

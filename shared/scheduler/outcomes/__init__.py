@@ -1,1 +1,1 @@
-"""What a tenant is told when an event ends: callbacks, which are events themselves."""
+"""Outcomes of events that a tenant gets: callbacks and notices, which are events themselves."""

@@ -40,7 +40,7 @@ class Work(NamedTuple):
     beat: Millis = 0
     """Time of the last heartbeat; 0 for none."""
     end: WorkEnd | Literal[""] = ""
-    """How it ended; '' while it goes on."""
+    """The way in which it ended; '' while it goes on."""
 
     def text(self) -> str:
         """Return the work as it is stored."""

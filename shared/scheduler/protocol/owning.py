@@ -40,7 +40,7 @@ class OwnerSession:
     known: Known = field(default_factory=dict)
     """The rows that make the shard findable, as far as this owner knows them."""
     lost_at: Millis | None = None
-    """When the owner before this one last wrote the gate, by storage's time, if it disappeared without releasing the shard."""
+    """Storage's time of the previous owner's last write of the gate, if that owner disappeared without releasing the shard."""
 
     @property
     def succeeds_lost(self) -> bool:

@@ -38,7 +38,7 @@ class EventFilter:
     """Shows events in this state only, which are found by state rows. A redriven event is not shown. `held`: events that are found by held
     rows, if they are `wanted`."""
     working: bool = False
-    """Of those in state `retrying`: shows events whose receivers work on them, and otherwise the others."""
+    """With state `retrying`: True shows the events that receivers work on, False those that no receiver works on."""
     labels: Labels = ()
     prefix: str = ""
     """The beginning of the event's id."""

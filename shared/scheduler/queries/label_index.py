@@ -1,4 +1,4 @@
-"""Which searchable labels can be looked up by label rows, and the pass that files the rows of events stored before the declaration.
+"""Searchable labels that can be looked up by label rows, and the pass that files the rows of events stored before the declaration.
 
 A label that a tenant declares searchable is marked on the events stored from then on, as soon as every process knows of it. A pass over the
 tenant's shards, unfinished and finished, files the rows of the others. It is bounded, and its progress is a row, so any sweep continues it:

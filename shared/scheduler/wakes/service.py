@@ -142,10 +142,12 @@ ASKED_WITHIN: Final[Millis] = 30
 
 
 class Horizons(NamedTuple):
-    """How far ahead messages are sent, in milliseconds. alone: by writers and owners, one for each shard. together: by a look, which puts
-    small shards into shared messages. full: the message of a full shard, by anyone. earlier: time by which the messages that a look sends
-    come earlier than usual, those of retries excepted. held: longest time for which a look waits with a message, so that the whole seconds
-    of the queue end later."""
+    """Longest times ahead for which messages are sent, in milliseconds.
+
+    alone: by writers and owners, one for each shard. together: by a look, which puts small shards into shared messages. full: the message
+    of a full shard, by anyone. earlier: time by which the messages that a look sends come earlier than usual, except those of retries.
+    held: longest time for which a look waits with a message, so that the whole seconds of the queue end later.
+    """
 
     alone: Millis = DISPATCH_AHEAD
     together: Millis = DISPATCH_AHEAD

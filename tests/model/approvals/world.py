@@ -387,7 +387,7 @@ class ApprovalWorld:
         return [view.events.get(EVENT) for view in state.views]
 
     def check(self, state: State) -> None:
-        """When nothing more goes wrong, the event is approved, and no agent that runs waits any more."""
+        """Check the end without further faults: the event is approved, and no agent that runs still waits."""
         quiet = replace(state, **dict.fromkeys(FAULTS, 0))
         key = self.key(quiet)
         if key in self._ends_well or not self._may_end(state):

@@ -284,7 +284,7 @@ class GuardWorld:
     # -- judges
 
     def check(self, state: State) -> None:
-        """When nothing more goes wrong, all nodes prepare in turn before the latest start, and are back."""
+        """Check the end without further faults: all nodes prepare in turn before the latest start, and are back."""
         if state.moment != LATE - 1 or any(one.answer is not None for one in state.nodes):
             return
         quiet = replace(state, lost=0, late=0, restarts=0, cancelled=0)

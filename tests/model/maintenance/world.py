@@ -294,7 +294,7 @@ class AgentWorld:
             raise Violation(f"alone: {event.event_id} is approved, and the app has not agreed for the other nodes")
 
     def check(self, state: State) -> None:
-        """When nothing more goes wrong, and all events go, the node is put back if we took it out, and left alone if not."""
+        """Check the end without further faults, once all events have gone: the node is back if we took it out, and untouched if not."""
         quiet = replace(state, events=tuple(GONE if each in STATUSES else each for each in state.events), faults=Faults(), moment=1)
         key = self.key(quiet)
         if key in self._ends_well:

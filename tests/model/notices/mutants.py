@@ -36,7 +36,7 @@ def recorded_without_etag() -> list[Patch]:
 
 
 def content_fixed_anew() -> list[Patch]:
-    """Who finds a notice that is being stored fixes its content once more, with what happened since."""
+    """A process that finds a notice while it is stored fixes its content once more, with later happenings."""
 
     def fix(tenant: str, kind: Any, now: int) -> Any:
         key = notice_key(tenant, kind)

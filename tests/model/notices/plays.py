@@ -160,7 +160,7 @@ class NoticeWorld(World):
 
     @staticmethod
     def _told(cells: Mapping[Cell, dict[str, Any]]) -> Counter[str]:
-        """How often each end is told, or will be."""
+        """Return the number of notices, stored or to come, that report each end."""
         texts = {props["content"] for cell, props in cells.items() if cell[0] == STORED}
         told = Counter[str]()
         row = cells.get((SWEEPS, PARTITION, notice_key(TENANT, KIND)))

@@ -121,7 +121,7 @@ def own_wakes_not_named() -> list[Patch]:
 
 
 def nearest_wakes_not_named() -> list[Patch]:
-    """Where the plan has no room for all wakes, it names the last ones."""
+    """A plan without room for all wakes names the last ones."""
     plain = Plan.with_wakes
 
     def with_wakes(plan: Plan, more: Iterable[int], now: int) -> Plan:

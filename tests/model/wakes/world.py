@@ -176,7 +176,7 @@ class WakeState(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What happens from a state on without faults. served: when the message of each shard is taken. taken: when messages are taken."""
+    """The course from a state on without faults. served: time at which each shard's message is taken. taken: times of messages."""
 
     served: tuple[tuple[str, int], ...] = ()
     taken: tuple[int, ...] = ()

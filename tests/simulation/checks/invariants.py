@@ -65,8 +65,8 @@ def takes_over(world: World, tables: MemoryTables, instance: Instance, pk: str, 
 
 
 def only_owners_start(world: World, instance: Instance, event_id: str, tenant: str) -> None:
-    """When a delivery starts, the event is claimed in the store, and its shard is this instance's: V < T, and nothing lies between
-    the look at the last beat and the start."""
+    """Check that a delivery starts only for an event that is claimed in the store, in a shard of this instance: V < T, and nothing lies
+    between the look at the last beat and the start."""
     for shard, partition in [found for tables in world.accounts for found in tables._tables[EVENTS].items()]:
         if shard_tenant(shard) != tenant or GATE not in partition.rows:
             continue

@@ -42,7 +42,7 @@ class Claim:
     high: int
     began: int
     ended: int | None = None
-    """When its handler certainly had ended; None: it may still act."""
+    """Time by which its handler has certainly ended; None: it may still act."""
 
 
 @dataclass(slots=True, eq=False)
@@ -122,9 +122,9 @@ class Story:
     completed: bool = False
     """Its receiver's completion was acknowledged."""
     redriven: list[float] = field(default_factory=list)
-    """When acknowledged redrives were first asked for."""
+    """Times at which acknowledged redrives were first requested."""
     redrives: list[float] = field(default_factory=list)
-    """When redrives began that are under way, or whose outcome is unknown: another one may find their work done."""
+    """Start times of redrives that are under way, or whose outcome is unknown: another one may find their work done."""
     seen: str | None = None
     """A final state, other than dead, that a client was shown."""
     ids: set[str] = field(default_factory=set)
@@ -133,7 +133,7 @@ class Story:
     taken: int = 0
     """Attempts the receiver answered with success."""
     told_at: float = 0.0
-    """When a change of its due time was last asked for or acknowledged."""
+    """Time at which a change of its due time was last requested or acknowledged."""
 
     def creation(self, version: int) -> tuple[list[Claim], list[Claim]]:
         """The claims of the creation with this body."""

@@ -34,7 +34,7 @@ class Ward:
         self.share = self._random.choice((0.0, 0.0, 0.3, 0.6))
         """The share of events that go to the channel `DOWN`."""
         self.until = self._random.uniform(5.0, 200.0) if self.share else 0.0
-        """When its receiver recovers."""
+        """Time at which its receiver recovers."""
         self.goes = self._random.choice((0.0, 0.0, 0.05))
         """Chance that an event's first attempt is answered 410."""
         self.pauses = [self._random.uniform(0.0, world.profile.window + 20.0)] if self._random.random() < 0.2 else []

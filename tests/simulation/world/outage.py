@@ -88,7 +88,7 @@ class Figures:
     """The result of the scenario."""
 
     ended: Millis
-    """When the outage was over."""
+    """Time at which the outage was over."""
     arrivals: list[Arrival]
     shards: Counter[str]
     """Shards by the instance that delivered their first event; of the backlog and fresh ones together."""

@@ -292,7 +292,7 @@ def secrets(made: Deployment) -> Iterator[str]:
 
 @check
 def network(made: Deployment) -> Iterator[str]:
-    """Where there is a network, the app of each region reaches all that it uses by private endpoints with names of their own."""
+    """With a network, the app of each region reaches all that it uses by private endpoints with names of their own."""
     needed = {
         (each["id"], service)
         for each in made.of(ACCOUNTS)
@@ -332,7 +332,7 @@ def network(made: Deployment) -> Iterator[str]:
 
 @check
 def outbound(made: Deployment) -> Iterator[str]:
-    """Where there is a gateway, the app of each region calls out through the one of its region, from an address that stays."""
+    """With a gateway, the app of each region calls out through the one of its region, from an address that stays."""
     addresses = {each["id"]: each for each in made.of(ADDRESSES)}
     for site in made.of(SITES) if made.of(GATEWAYS) else ():
         gateway = next(each for each in made.of(GATEWAYS) if _group(each) == _group(site))

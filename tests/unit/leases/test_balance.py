@@ -32,7 +32,7 @@ def decide(weights: dict[int, float], owners: dict[int, str], *, budget: int = 1
 
 
 def lowest_bound(weights: dict[int, float], most: int) -> float:
-    """What no plan can go below: the mean, the heaviest partition, what the counts leave for each server, and the heavy ones that share."""
+    """Return the lowest possible load: the largest of the mean, the heaviest partition, the rest by counts, and heavy ones that share."""
     ordered = sorted(weights.values())
     must = max(0, len(weights) - most * (len(NAMES) - 1))
     pairs = [ordered[-at - 1] + ordered[-at] for at in range(len(NAMES), len(ordered))][:1]

@@ -43,7 +43,7 @@ class Story:
     cancelled_there: list[str] = field(default_factory=list)
     killed: int = 0
     served: int = 0
-    """When the second said that it serves."""
+    """Time at which the second side reported that it serves."""
     refused: set[int] = field(default_factory=set)
     """The answers to cancels between the kill and that moment."""
     mirror_states: list[dict[str, Any]] = field(default_factory=list)

@@ -46,7 +46,7 @@ class Story:
     down: int = 0
     up: int = 0
     answering: int = 0
-    """When the API took an event again."""
+    """Time at which the API accepted an event again."""
     due: dict[str, int] = field(default_factory=dict)
     """Every event that was acknowledged."""
     retrying: list[str] = field(default_factory=list)

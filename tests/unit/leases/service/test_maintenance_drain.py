@@ -1,4 +1,4 @@
-"""What a drain for maintenance reads, and when it plans."""
+"""Drains for maintenance: the rows that they read, and the times at which they plan."""
 
 from __future__ import annotations
 

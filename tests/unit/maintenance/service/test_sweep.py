@@ -1,4 +1,4 @@
-"""What a visit of the maintenance sweep reads, and what it publishes while others write."""
+"""Visits of the maintenance sweep: the rows that they read, and the rows that they publish while others write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where no pause between messages is short enough to keep an instance, messages of shards come earlier, and their owners wait."""
+"""Messages of shards come earlier, and their owners wait, if no pause between messages is short enough to keep an instance."""
 
 from __future__ import annotations
 

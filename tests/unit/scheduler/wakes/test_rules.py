@@ -51,7 +51,7 @@ ROUNDED: Millis = 1
 
 
 class Seen(NamedTuple):
-    """What a look has found, and the plan."""
+    """The findings of a look, and the plan."""
 
     plan: Plan
     messages: list[Millis]
@@ -215,7 +215,7 @@ def test_an_idle_installation_has_two_wakes_in_the_time_between_two_looks(alone:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_wakes_that_the_plan_does_not_name_are_not_replaced(seed: int) -> None:
-    """What writers with cold caches, doubled messages and lost plans add to the queue goes away by itself."""
+    """Extra messages of writers with cold caches, of doubled messages and of lost plans go away by themselves."""
     random = Random(seed)
     queue = sorted(NOW + random.randrange(LOOK_EVERY) for _ in range(100))
     plan = Plan()
