@@ -33,7 +33,7 @@ from shared.scheduler.ingest.shard_filler import FILED_TOGETHER
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_CHANNELS, MOST_FANOUT_ID, MOST_LABEL_FILTERS, EventIn
 from shared.scheduler.outcomes.callbacks import MOST_LABELS
 from shared.scheduler.outcomes.notices import MOST_SUBJECTS, PERIOD
-from shared.scheduler.recurring.cron import MOST_DAYS, MOST_YEARS
+from shared.scheduler.recurring.timing import MOST_DAYS, MOST_YEARS
 from shared.tenants.model import (
     MOST_AGENTS,
     MOST_FLEETS,

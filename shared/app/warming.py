@@ -50,6 +50,7 @@ LATER: Final = (
     "scheduler.queries.stats",
     "scheduler.changes.verbs",
     "scheduler.recurring.cron",
+    "scheduler.recurring.timing",
     "scheduler.recurring.model",
     "scheduler.recurring.rules",
     "scheduler.recurring.chain",

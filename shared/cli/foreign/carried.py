@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from ...scheduler.recurring.cron import Dialect, check, rewritten
+from ...scheduler.recurring.cron import check
+from ...scheduler.recurring.cron_dialects import Dialect, rewritten
 from ..declared.references import escaped
 from ..terminal.documents import parse_sendable
 

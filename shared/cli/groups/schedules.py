@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ...core.readable import count_of
-from ...scheduler.recurring.cron import Dialect, rewritten
+from ...scheduler.recurring.cron_dialects import Dialect, rewritten
 from ..commands import Yes, add_commands
 from ..events.fanouts import Channels, channel_fields
 from ..events.options import ContentType, Retry, Timeout, terms_of

@@ -8,8 +8,8 @@ import orjson
 from cron_descriptor import FormatException, get_description
 
 from ...core.errors import Problem
-from ...scheduler.recurring import cron as expressions
-from ...scheduler.recurring.cron import Dialect, rewritten
+from ...scheduler.recurring.cron import check, parse
+from ...scheduler.recurring.cron_dialects import Dialect, rewritten
 from ...scheduler.recurring.definition import MadeBy
 from ...scheduler.recurring.model import MAX_ID
 from ...scheduler.recurring.service import Recurring, StoredSchedule
@@ -102,7 +102,7 @@ def _shown(tenant: str, cron_id: str, kind: CronType, schedule: StoredSchedule, 
 def describe(wanted: CronIn) -> CronDescription:
     """Return a cron that is not stored, with its expression in words. Raises 422 for an expression that `put` would refuse too."""
     try:
-        fields = expressions.check(own_expression(wanted.expression, wanted.type))
+        fields = check(own_expression(wanted.expression, wanted.type))
     except ValueError as wrong:
         raise invalid("/expression", str(wrong)) from None
     cron = Cron(id=wanted.id, expression=wanted.expression, type=wanted.type, tenant=wanted.tenant)
@@ -110,7 +110,7 @@ def describe(wanted: CronIn) -> CronDescription:
 
 
 def _in_words(fields: str) -> str:
-    special = any(item.special for items in expressions.parse(fields).fields for item in items)
+    special = any(item.special for items in parse(fields).fields for item in items)
     try:
         # The library reads the day fields of six as alternatives, and lists of special days wrongly.
         return in_words(fields, "UTC") if special or len(fields.split()) == 6 else get_description(fields)

@@ -33,15 +33,26 @@ from . import rules
 from .definition import Definition
 from .model import Recurrence
 from .store import ScheduleDefinitions
-from .timing import MOST_DAYS, days_text, parse_days
+from .timing import days_text, parse_days
 
 log = logging.getLogger(__name__)
-
 
 PARTITION: Final = "calendars"
 MOST_CALENDARS: Final = 100
 """Most calendars of a tenant. Counted before one is made, so that calls at the same time may make a few more."""
+MAX_CALENDAR_DATES = 1000
+"""Most dates of one calendar."""
+MOST_DATES = 2000
+"""Most dates of all calendars that a schedule names: their numbers are stored with it."""
 TRIES: Final = 5
+AT_ONCE = 8
+"""Schedules that a changed calendar reaches at the same time."""
+NAMED = 5
+"""Schedules that a refusal names."""
+
+type ChangeDefinition = Callable[[Definition | None, Millis], Definition | None]
+type ChangeSchedule = Callable[[str, str, ChangeDefinition], Awaitable[object]]
+"""Writes the result of a function for a stored schedule, and carries it through."""
 
 
 class Calendar(NamedTuple):
@@ -127,8 +138,8 @@ class Calendars:
                 days |= set((await self.get(tenant, uid, name)).days)
             except Problem as missing:
                 raise invalid(f"/exclude/calendars/{number}", f"there is no calendar {name}; create it first") from missing
-        if len(days) > MOST_DAYS:
-            raise invalid("/exclude/calendars", f"have {len(days):,} dates together; at most {MOST_DAYS:,}")
+        if len(days) > MOST_DATES:
+            raise invalid("/exclude/calendars", f"have {len(days):,} dates together; at most {MOST_DATES:,}")
         return tuple(sorted(days))
 
     async def owners(self) -> dict[str, list[tuple[str, Row]]]:
@@ -150,16 +161,6 @@ def tag_of(calendar: Calendar) -> str:
 
 def _calendar(row: Row) -> Calendar:
     return Calendar(row.rk.partition(":")[2], parse_days(str(row.props["days"])), row.etag)
-
-
-AT_ONCE = 8
-"""Schedules that a changed calendar reaches at the same time."""
-NAMED = 5
-"""Schedules that a refusal names."""
-
-type ChangeDefinition = Callable[[Definition | None, Millis], Definition | None]
-type ChangeSchedule = Callable[[str, str, ChangeDefinition], Awaitable[object]]
-"""Writes the result of a function for a stored schedule, and carries it through."""
 
 
 class CalendarChanges:

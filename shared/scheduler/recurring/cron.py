@@ -1,4 +1,4 @@
-"""Cron expressions: their grammar, and the days that they mean.
+"""Cron expressions: their grammar, and the days that they mean. Pure.
 
 Five fields are those of crontab(5): minute, hour, day of month, month, day of week. Their days follow Vixie's rule: if neither day field
 starts with `*`, a day that matches one of them matches; otherwise it must match both. Six fields are NCRONTAB: a second comes first, and a
@@ -9,26 +9,15 @@ A field holds `*`, numbers, three-letter names of months and days, ranges, lists
 second Friday) and `FRIL` or `5L` (the last one). `?` instead of a day field leaves the choice to the other one. Sunday is 0 or 7.
 
 Forms that cron implementations read differently are refused (`5/10`, ranges that run backwards, `L` alone as a day of week, `@reboot`);
-nicknames on which all agree are accepted.
-
-Cron expressions of other schedulers, rewritten as expressions of schedules: pure functions.
-
-Quartz counts weekdays from Sunday = 1, has a year at the end, and takes ranges that run backwards. Quartz, Spring and cron4j need both day
-fields to match, as six fields do here. `5/10` counts up to the end of the field.
-
-The local times of a cron expression: no zone, no clock. The iteration is done by cronsim, except that of days.
+nicknames on which all agree are accepted. `cron_dialects` rewrites the expressions of other schedulers.
 """
 
 from __future__ import annotations
 
-import calendar
 import re
-from collections.abc import Collection, Mapping
-from datetime import date, datetime, timedelta
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
-
-from cronsim import CronSim
 
 MAX_LENGTH = 256
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
@@ -234,123 +223,3 @@ def value_of(field: Field, text: str) -> int:
     if not field.low <= value <= field.high:
         raise ValueError(f"{field.name}: values are {field.low} to {field.high}" + (" or three-letter names" if field.names else ""))
     return value
-
-
-type Dialect = Literal["unix", "cron4j", "quartz", "spring"]
-
-_NUMBER = re.compile(r"\d+", re.ASCII)
-_STEP = re.compile(r"(\d{1,2}|[A-Z]{3})/(\d{1,2})", re.ASCII)
-_RANGE = re.compile(r"(\d{1,2}|[A-Z]{3})-(\d{1,2}|[A-Z]{3})", re.ASCII)
-_BEFORE_LAST = re.compile(r"L-\d+W?", re.ASCII)
-_SIX_FIELDS: Final = {"quartz": "six fields, seconds first, and a year of * at most", "spring": "six fields, seconds first"}
-
-
-def rewritten(expression: str, dialect: Dialect) -> str:
-    """Return the expression as a schedule reads it, with six fields only if five do not say the same.
-
-    ValueError gives the reason why a schedule cannot express it. A fault in the expression itself is left for the schedule to refuse.
-    """
-    parts = expression.upper().split()
-    if dialect == "quartz" and len(parts) == 7 and parts[6] in ("*", "?"):
-        parts.pop()
-    if dialect in _SIX_FIELDS:
-        if len(parts) != 6:
-            raise ValueError(f"{dialect} expressions have {_SIX_FIELDS[dialect]}")
-    elif len(parts) != 5:
-        raise ValueError(f"{dialect} expressions have five fields")
-    else:
-        parts.insert(0, "0")
-    fields = [",".join(_translated(field, item, dialect) for item in part.split(",")) for field, part in zip(FIELDS, parts, strict=True)]
-    same = dialect == "unix" or any(fields[number].startswith("*") for number in (DAY_OF_MONTH, DAY_OF_WEEK))
-    return " ".join(fields[1:] if fields[0] == "0" and same else fields)
-
-
-def _translated(field: Field, item: str, dialect: Dialect) -> str:
-    if item == "?":
-        return "*"
-    if _BEFORE_LAST.fullmatch(item):
-        raise ValueError(f"{field.name}: {item} counts back from the last day; a schedule has only L and LW")
-    if dialect == "quartz" and field is FIELDS[DAY_OF_WEEK]:
-        # What follows / or # is a count and no day; L alone is the last day of the week.
-        days = re.split("[/#]", item, maxsplit=1)[0]
-        item = "SAT" if item == "L" else _NUMBER.sub(_from_sunday, days) + item[len(days) :]
-    last = field.low + field.span
-    if step := _STEP.fullmatch(item):
-        return f"{step[1]}-{last}/{step[2]}"
-    if dialect == "quartz" and (both := _RANGE.fullmatch(item)):
-        first, end = value_of(field, both[1]), value_of(field, both[2])
-        if end < first:
-            return f"{first}-{last},{field.low}-{end}"
-    return item
-
-
-def _from_sunday(found: re.Match[str]) -> str:
-    number = int(found[0])
-    if not 1 <= number <= 7:
-        raise ValueError(f"day of week: {number} is no day of quartz; values are 1 (Sunday) to 7, or three-letter names")
-    return str(number - 1)
-
-
-LAST_YEAR = 9998
-"""Every local time of this year is an instant that a datetime can hold."""
-MOST_YEARS: Final = 50
-"""Years in which a search looks for the next match."""
-MOST_DAYS: Final = 5_000
-"""Days that a search for the next match looks at. It looks at no day of a month that the expression leaves out, so that without excluded
-days, 4,400 suffice for every expression that ever matches."""
-
-
-class LocalTimes(CronSim):
-    """The matching local times later than `after` (naive), in order, up to `until` or `LAST_YEAR`.
-
-    They end where a search has looked at `MOST_YEARS` or `MOST_DAYS` without a match.
-    """
-
-    def __init__(self, expression: str, after: datetime, until: datetime = datetime.max, excluded: Collection[int] = ()) -> None:
-        """excluded: numbers of days without matches."""
-        super().__init__(parse(expression).text, after)
-        self._expression, self._until, self._excluded, self._looked_at = expression, until, excluded, 0
-        self._month, self._length, self._days = (0, 0), 0, tuple[int, ...]()
-
-    def __next__(self) -> datetime:
-        self._looked_at = 0
-        try:
-            local = super().__next__()
-        except (OverflowError, ValueError):
-            # After the last day that a datetime can hold.
-            raise StopIteration from None
-        if local > self._until or local.year > LAST_YEAR:
-            raise StopIteration
-        return local
-
-    def skip_to(self, local: datetime) -> None:
-        """Go on with the first match that is not before `local`."""
-        self.dt = local.replace(microsecond=0) - timedelta(seconds=1)
-
-    def advance_month(self) -> None:
-        """Go on to a month that matches. Each search comes here first, and after each day that does not match."""
-        super().advance_month()
-        if self.dt > self._until or self._looked_at > MOST_DAYS:
-            raise StopIteration
-
-    def advance_day(self) -> bool:
-        """Go on to the next day of this month that matches, or to the next month. Return False if this day matches."""
-        now = self.dt
-        if (month := (now.year, now.month)) != self._month:
-            self._month, (first, self._length) = month, calendar.monthrange(*month)
-            self._days = _days_in(self._expression, first, self._length)
-        for day in self._days:
-            if day >= now.day and (not self._excluded or date(*month, day).toordinal() not in self._excluded):
-                if day == now.day:
-                    return False
-                self._looked_at += day - now.day
-                self.dt = datetime(*month, day)
-                return True
-        self._looked_at += self._length + 1 - now.day
-        self.dt = datetime(*month, self._length) + timedelta(days=1)
-        return True
-
-
-@lru_cache(maxsize=4096)
-def _days_in(expression: str, first: int, length: int) -> tuple[int, ...]:
-    return tuple(sorted(parse(expression).days_in(first, length)))

@@ -31,12 +31,11 @@ from ..shard_services import ShardServices
 from . import rules
 from .calendars import CalendarChanges, Calendars, names_of
 from .chain import Chain, at_once, occurrence, schedule_durability
-from .cron import MOST_DAYS, MOST_YEARS
 from .definition import Definition, MadeBy, backfill_id, stamped
 from .limits import ScheduleLimits
 from .model import MAX_BACKFILL, MAX_FANOUT_ID, BackfillIn, Recurrence, ScheduleIn
 from .store import ScheduleDefinitions, SchedulePosition
-from .timing import Timing, occurrences
+from .timing import MOST_DAYS, MOST_YEARS, Timing, occurrences
 from .words import in_words
 
 log = logging.getLogger(__name__)

@@ -1,34 +1,57 @@
 """The occurrences of a schedule: pure functions of the rule and a time. Instants are whole seconds, in milliseconds since 1970 UTC.
 
-Time zones follow one rule, for every zone and every kind of change: a local time means the first instant at which the zone's clock has
-reached it. So a time in a gap means the first instant after the gap, and a repeated one the first of both.
+A cron expression means local times, without a zone. The iteration over them is done by cronsim, except that of days, which `cron` chooses.
 
-The data is that of the pinned package `tzdata`, never the machine's own: all instances must agree.
+A local time means the first instant at which the zone's clock has reached it: one rule, for every zone and every kind of change. So a time
+in a gap means the first instant after the gap, and a repeated one the first of both. The data of zones is that of the pinned package
+`tzdata`, never the machine's own: all instances must agree.
 
-The days on which a schedule does not occur, and the periods in which it occurs once, are functions of local time.
+The days on which a schedule does not occur, and the periods in which it occurs once, are those of local time.
 """
 
 from __future__ import annotations
 
+import calendar
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Annotated, Any, Final, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
+from cronsim import CronSim
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from ...core.clock import Millis, to_datetime, to_millis, to_text
 from ...web.fields.types import Name, Strict
-from .cron import LAST_YEAR, MOST_YEARS, LocalTimes
+from .cron import parse
 
 type ClockChange = Literal["gap", "fold"]
 """The reason why an occurrence is not at its plain local time: the clock skips that time, or shows it twice."""
+type Period = Literal["hour", "day", "week", "month"]
 
-_SECOND = timedelta(seconds=1)
+LAST_YEAR = 9998
+"""Every local time of this year is an instant that a datetime can hold."""
+END: Millis = to_millis(datetime(LAST_YEAR, 12, 31, tzinfo=UTC))
+"""Exclusive upper bound of the times of occurrences."""
+MOST_YEARS: Final = 50
+"""Years in which a search looks for the next match."""
+MOST_SPAN: Final[Millis] = MOST_YEARS * 366 * 86_400_000
+MOST_DAYS: Final = 5_000
+"""Days that a search for the next match looks at. It looks at no day of a month that the expression leaves out, so that without excluded
+days, 4,400 suffice for every expression that ever matches."""
+MOST_SKIPPED: Final = 1_000
+"""Occurrences of `every` on excluded days, each at least a day apart, after which a search for the next occurrence gives up."""
+MAX_DATES = 366
+"""Most dates of one schedule's own."""
+MAX_CALENDARS = 5
+"""Most calendars that one schedule names."""
+SECOND: Millis = 1_000
+FIRST_WINDOW: Millis = 60_000
+_SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 @cache
@@ -100,19 +123,6 @@ def instant_of(local: datetime, where: ZoneInfo) -> tuple[Millis, ClockChange | 
         else:
             low = middle
     return to_millis(high), "gap"
-
-
-MAX_DATES = 366
-"""Most dates of one schedule's own."""
-MAX_CALENDARS = 5
-"""Most calendars that one schedule names."""
-MAX_CALENDAR_DATES = 1000
-"""Most dates of one calendar."""
-MOST_DAYS = 2000
-"""Most dates of all calendars that a schedule names: their numbers are stored with it."""
-
-type Period = Literal["hour", "day", "week", "month"]
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 def _day(value: Any) -> int:
@@ -190,14 +200,60 @@ def next_allowed_day(local: datetime, excluded: frozenset[int]) -> datetime:
     return datetime.fromordinal(day)
 
 
-SECOND: Millis = 1_000
-FIRST_WINDOW: Millis = 60_000
-END: Millis = to_millis(datetime(LAST_YEAR, 12, 31, tzinfo=UTC))
-"""Exclusive upper bound of the times of occurrences."""
-MOST_SPAN: Final[Millis] = MOST_YEARS * 366 * 86_400_000
-MOST_SKIPPED: Final = 1_000
-"""Occurrences of `every` on excluded days, each at least a day apart, after which a search for the next occurrence gives up."""
-_DAY = timedelta(days=1)
+class LocalTimes(CronSim):
+    """The matching local times later than `after` (naive), in order, up to `until` or `LAST_YEAR`.
+
+    They end where a search has looked at `MOST_YEARS` or `MOST_DAYS` without a match.
+    """
+
+    def __init__(self, expression: str, after: datetime, until: datetime = datetime.max, excluded: Collection[int] = ()) -> None:
+        """excluded: numbers of days without matches."""
+        super().__init__(parse(expression).text, after)
+        self._expression, self._until, self._excluded, self._looked_at = expression, until, excluded, 0
+        self._month, self._length, self._days = (0, 0), 0, tuple[int, ...]()
+
+    def __next__(self) -> datetime:
+        self._looked_at = 0
+        try:
+            local = super().__next__()
+        except (OverflowError, ValueError):
+            # After the last day that a datetime can hold.
+            raise StopIteration from None
+        if local > self._until or local.year > LAST_YEAR:
+            raise StopIteration
+        return local
+
+    def skip_to(self, local: datetime) -> None:
+        """Go on with the first match that is not before `local`."""
+        self.dt = local.replace(microsecond=0) - _SECOND
+
+    def advance_month(self) -> None:
+        """Go on to a month that matches. Each search comes here first, and after each day that does not match."""
+        super().advance_month()
+        if self.dt > self._until or self._looked_at > MOST_DAYS:
+            raise StopIteration
+
+    def advance_day(self) -> bool:
+        """Go on to the next day of this month that matches, or to the next month. Return False if this day matches."""
+        now = self.dt
+        if (month := (now.year, now.month)) != self._month:
+            self._month, (first, self._length) = month, calendar.monthrange(*month)
+            self._days = _days_in(self._expression, first, self._length)
+        for day in self._days:
+            if day >= now.day and (not self._excluded or date(*month, day).toordinal() not in self._excluded):
+                if day == now.day:
+                    return False
+                self._looked_at += day - now.day
+                self.dt = datetime(*month, day)
+                return True
+        self._looked_at += self._length + 1 - now.day
+        self.dt = datetime(*month, self._length) + _DAY
+        return True
+
+
+@lru_cache(maxsize=4096)
+def _days_in(expression: str, first: int, length: int) -> tuple[int, ...]:
+    return tuple(sorted(parse(expression).days_in(first, length)))
 
 
 class ScheduleOccurrence(NamedTuple):

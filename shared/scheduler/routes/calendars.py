@@ -11,8 +11,8 @@ from ...web.fields.params import DryRun, Paging
 from ...web.fields.types import Name, Strict
 from ...web.paging import after, page
 from ...web.routes import Answer, Call, RouteGroup
-from ..recurring.calendars import Calendar, tag_of
-from ..recurring.timing import MAX_CALENDAR_DATES, Day, day_text
+from ..recurring.calendars import MAX_CALENDAR_DATES, Calendar, tag_of
+from ..recurring.timing import Day, day_text
 from ..service import Scheduler
 
 calendars = RouteGroup[Scheduler]("schedules", scope="events", params={"name": Name})

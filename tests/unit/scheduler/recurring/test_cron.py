@@ -7,7 +7,8 @@ from itertools import islice
 
 import pytest
 
-from shared.scheduler.recurring.cron import LocalTimes, check
+from shared.scheduler.recurring.cron import check
+from shared.scheduler.recurring.timing import LocalTimes
 from tests.texts import assert_text
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared.scheduler.recurring.cron import Dialect, check, rewritten
+from shared.scheduler.recurring.cron import check
+from shared.scheduler.recurring.cron_dialects import Dialect, rewritten
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from shared.core.clock import to_millis
-from shared.scheduler.recurring.cron import MOST_DAYS, MOST_YEARS, LocalTimes, check, parse
-from shared.scheduler.recurring.timing import Timing, names, occurrences, reached_at, zone
+from shared.scheduler.recurring.cron import check, parse
+from shared.scheduler.recurring.timing import MOST_DAYS, MOST_YEARS, LocalTimes, Timing, names, occurrences, reached_at, zone
 
 from .oracle import DAY, HOUR, Expression, changes, draw_special, special_fits, walk
 
