@@ -1,16 +1,13 @@
 """Time enters Tocsin only here.
 
-Wall time is integer milliseconds since 1970 UTC (`Millis`): exact, comparable, cheap. Ages and waits use the monotonic clock,
-in float seconds. `SettableClock` is the twin that tests, the simulator and users' own tests drive.
+Wall time is integer milliseconds since 1970 UTC (`Millis`): exact, comparable, cheap. Ages and waits use the monotonic clock, in float
+seconds. `SettableClock` is the twin that tests, the simulator and users' own tests drive.
 
-The offset of this machine's wall clock from the storage service's time, as an interval that certainly contains it.
-
-A row that was just written carries the storage service's time of the write. That moment lies between the sending of the write and
-the receipt of its answer, both read on the local monotonic clock. So each write bounds the difference between the two clocks: Cristian's
-algorithm, with the bounds kept instead of their midpoint, as in Marzullo's. The bounds refer to the monotonic clock, so a step of the
-wall clock shows at once.
-
-All functions are pure. Times are milliseconds; monotonic times are float milliseconds.
+The offset of this machine's wall clock from the storage service's time is an interval that certainly contains it (`Offset`). A row that
+was just written carries the storage service's time of the write. That moment lies between the sending of the write and the receipt of its
+answer, both read on the local monotonic clock. So each write bounds the difference between the two clocks: Cristian's algorithm, with the
+bounds kept instead of their midpoint, as in Marzullo's. The bounds refer to the monotonic clock, so a step of the wall clock shows at once.
+The functions of bounds are pure; their monotonic times are float milliseconds.
 """
 
 from __future__ import annotations
@@ -26,8 +23,15 @@ from typing import Final, NamedTuple, Protocol
 type Millis = int
 """Milliseconds since 1970-01-01T00:00:00Z."""
 
+DRIFT: Final = 200e-6
+"""Bound on the rate error of a machine's monotonic clock against the storage service's: 200 ppm."""
+TOO_WIDE: Final = 2_000.0
+"""Widest interval, in milliseconds, that may correct the clock. A wider one comes from slow storage and proves too little."""
+RESOLUTION: Final = 1.0
+"""Granularity of the times that are compared, in milliseconds."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI = timedelta(milliseconds=1)
+_STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def to_millis(moment: datetime) -> Millis:
@@ -57,9 +61,6 @@ def steady() -> float:
     Only differences within one boot are meaningful. Callers use it to find out how long the machine was asleep.
     """
     return time.clock_gettime(_STEADY) if _STEADY is not None else time.monotonic()
-
-
-_STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class Clock(Protocol):
@@ -134,14 +135,6 @@ class SettableClock:
             for _ in range(settle):
                 await asyncio.sleep(0)
         self._elapsed = max(self._elapsed, target)
-
-
-DRIFT: Final = 200e-6
-"""Bound on the rate error of a machine's monotonic clock against the storage service's: 200 ppm."""
-TOO_WIDE: Final = 2_000.0
-"""Widest interval, in milliseconds, that may correct the clock. A wider one comes from slow storage and proves too little."""
-RESOLUTION: Final = 1.0
-"""Granularity of the times that are compared, in milliseconds."""
 
 
 class ServerTime(NamedTuple):

@@ -1,8 +1,8 @@
 """Deliveries of fleet channels: to whichever server owns the partition of an event's ordering key now.
 
 `FindOwner` is the port that finds the owner (`leases.service.owner_lookup`). `decide` says purely whether to deliver, to wait for another
-owner, or to fail. `OwnerRouting` is the memory of one process: events wait without a slot, and a dead server delays only its own events.
-Times are milliseconds.
+owner, or to fail. `OwnerRouting` remembers for one process what it decides by, so that events wait without a slot, and a dead server
+delays only its own events. Times are milliseconds.
 """
 
 from __future__ import annotations
@@ -15,6 +15,26 @@ from ..core.clock import Clock, Millis
 type PartitionHold = Literal["", "absent", "leaving", "silent"]
 """The reason why a partition's events wait; '' for none. absent: no server can take them now. leaving: its owner is about to hand it off.
 silent: its owner has not answered the last deliveries."""
+
+OWNER_WAIT: Final[Millis] = 60_000
+"""Longest wait for the next owner of a partition. It is longer than a failover with any profile but `seed`, and than a usual hand-off."""
+OWNER_LOOK_AGAIN: Final[Millis] = 1_000
+"""Time between two looks at a partition whose events wait."""
+MOST_STALE: Final = 10
+"""Stale answers to one event that cost no attempt; the next one counts as a failed attempt."""
+STALE_FIRST: Final[Millis] = 100
+STALE_LONGEST: Final[Millis] = 5_000
+"""Pause after the first stale answer, and the longest one: it doubles. All ten together take 26 s."""
+UNANSWERED: Final = 3
+"""Deliveries in a row without an answer after which a server counts as silent."""
+SERVER_PAUSE: Final[Millis] = 5_000
+"""Time between two deliveries to a silent server: each is a probe."""
+UNREACHED_PAUSE: Final[Millis] = 1_000
+"""Pause of an event after a delivery that did not reach the owner, while that costs no attempt."""
+MOST_REMEMBERED = 10_000
+"""Held partitions, and servers without answers, that are remembered: as many of each, the latest ones."""
+UNSEEN: Millis = 10_000
+"""Milliseconds without a look after which a hold counts from the next look."""
 
 
 class PartitionOwner(NamedTuple):
@@ -59,23 +79,6 @@ class NoFleets:
 
     def forget(self, tenant: str, owner: PartitionOwner) -> None:
         """See `FindOwner`."""
-
-
-OWNER_WAIT: Final[Millis] = 60_000
-"""Longest wait for the next owner of a partition. It is longer than a failover with any profile but `seed`, and than a usual hand-off."""
-OWNER_LOOK_AGAIN: Final[Millis] = 1_000
-"""Time between two looks at a partition whose events wait."""
-MOST_STALE: Final = 10
-"""Stale answers to one event that cost no attempt; the next one counts as a failed attempt."""
-STALE_FIRST: Final[Millis] = 100
-STALE_LONGEST: Final[Millis] = 5_000
-"""Pause after the first stale answer, and the longest one: it doubles. All ten together take 26 s."""
-UNANSWERED: Final = 3
-"""Deliveries in a row without an answer after which a server counts as silent."""
-SERVER_PAUSE: Final[Millis] = 5_000
-"""Time between two deliveries to a silent server: each is a probe."""
-UNREACHED_PAUSE: Final[Millis] = 1_000
-"""Pause of an event after a delivery that did not reach the owner, while that costs no attempt."""
 
 
 class OwnerDecision(NamedTuple):
@@ -124,12 +127,6 @@ def unreached_pause(since: Millis, failover: Millis, now: Millis) -> Millis | No
     in storage until its lease has ended and another has taken it: until then a failed attempt would say nothing about the next owner.
     """
     return UNREACHED_PAUSE if now - since < failover else None
-
-
-MOST_REMEMBERED = 10_000
-"""Held partitions, and servers without answers, that are remembered: as many of each, the latest ones."""
-UNSEEN: Millis = 10_000
-"""Milliseconds without a look after which a hold counts from the next look."""
 
 
 class Routed(NamedTuple):

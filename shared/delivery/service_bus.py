@@ -1,17 +1,15 @@
 """Azure Service Bus: the namespaces that a channel may reach, and the credentials of its requests.
 
-A channel with an access key sends a shared access signature. Source:
-https://learn.microsoft.com/azure/service-bus-messaging/service-bus-sas. A signature is made for one queue or topic and ends after an hour,
-so a signature that leaks opens no other queue.
+A channel with an access key sends a shared access signature
+(https://learn.microsoft.com/azure/service-bus-messaging/service-bus-sas). A signature is made for one queue or topic and ends after an
+hour, so a signature that leaks opens no other queue. A tenant's own access key goes wherever its tenant says.
+
+A channel without a key sends a token of the app's identity, which opens every namespace in which the identity has a role.
+`*.servicebus.windows.net` is not Service Bus alone: a hybrid connection of Azure Relay, which anyone can make there, passes requests with
+their header `Authorization` on to its listener. So a tenant that could name any host would read the token. The identity is therefore used
+for the namespaces that the operator has listed (`TOCSIN_SERVICE_BUS`), and for no other.
 
 Names are compared as they are written; none is resolved.
-
-A token of the app's identity opens every namespace in which the identity has a role. `*.servicebus.windows.net` is not Service Bus alone:
-a hybrid connection of Azure Relay, which anyone can make there, passes requests with their header `Authorization` on to its listener. So a
-tenant that could name any host would read the token. The identity is therefore used for the namespaces that the operator has listed, and
-for no other; a tenant's own access key goes wherever its tenant says.
-
-The operator's list of the namespaces that get tokens of the app's identity (`TOCSIN_SERVICE_BUS`).
 """
 
 from __future__ import annotations
@@ -31,6 +29,11 @@ from .listed_tenants import TenantIdentity, check_listed
 
 SECONDS = 3600
 """Life of a signature."""
+AZURE_DOMAINS = (".servicebus.windows.net", ".servicebus.usgovcloudapi.net", ".servicebus.chinacloudapi.cn")
+
+_LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_NAMESPACE = re.compile(rf"{_LABEL}(?:{'|'.join(map(re.escape, AZURE_DOMAINS))})")
+_ENTRY = re.compile(rf"(?:([^=]+)=)?({_NAMESPACE.pattern})")
 
 
 def sign_access(resource: str, key_name: str, key: str, expires: int) -> str:
@@ -39,13 +42,6 @@ def sign_access(resource: str, key_name: str, key: str, expires: int) -> str:
     digest = hmac.new(key.encode(), f"{scope}\n{expires}".encode(), hashlib.sha256).digest()
     signature = quote_plus(base64.b64encode(digest))
     return f"SharedAccessSignature sr={scope}&sig={signature}&se={expires}&skn={quote_plus(key_name)}"
-
-
-AZURE_DOMAINS = (".servicebus.windows.net", ".servicebus.usgovcloudapi.net", ".servicebus.chinacloudapi.cn")
-
-_LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
-_NAMESPACE = re.compile(rf"{_LABEL}(?:{'|'.join(map(re.escape, AZURE_DOMAINS))})")
-_ENTRY = re.compile(rf"(?:([^=]+)=)?({_NAMESPACE.pattern})")
 
 
 def is_namespace(host: str) -> bool:

@@ -1,6 +1,8 @@
-"""Sweeps over large tables: their pace, their positions, and the fleets that they leave out for a time.
+"""Sweeps over large tables, in the timers of several instances.
 
-If there are too many fleets for one tick, the next tick continues after the last visited fleet.
+`RowPace` spreads their reads over time. `Postponement` leaves fleets out while storage refuses requests. `FleetCursor` visits the fleets of
+an index: if there are too many for one tick, the next tick continues after the last visited fleet. Passes over several partitions go on
+at a `PassPlace`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ from ..storage.ports import ANY, Delete, Get, Page, Row, RowQuery, TableRequest,
 
 log = logging.getLogger(__name__)
 
-
 ROWS_PER_SECOND: Final = 12_000.0
 """Rows that the sweeps of a process read in a second, on average over the time in which they wait.
 
@@ -33,6 +34,33 @@ BURST: Final = 3_000.0
 """Rows that are read without a wait, after a pause. Small installations never wait."""
 LONGEST_WAIT: Final = 2.0
 """Seconds that a visit waits at most, so that background visits, which count but do not wait, cannot stop the sweeps."""
+MAX_POSTPONED: Final = 4
+"""While storage refuses requests, a sweep visits each fleet in one of this number of runs on average, or in more of them."""
+SCAN_PERIOD: Final = 15.0
+"""Seconds between runs of the sweeps of the job `lease_scan` while they have work."""
+RUNS_A_SWEEP: Final = 4
+"""Runs of such a sweep in a minute. Only the first of them is certain to take place: messages plan the others, and storage may refuse the
+messages too."""
+CURSORS: Final = "lease-turns"
+"""Partition of the positions of sweeps over fleets."""
+FLEETS_PER_PAGE: Final = 200
+"""Fleets that are read at a time."""
+MAX_FLEETS_PER_TICK: Final = 2000
+"""Fleets that one tick visits. The last page may exceed this."""
+SECONDS_PER_TICK: Final = 20.0
+"""Seconds after which a tick reads no further page. At the pace of `RowPace`, four sweeps over 300 fleets of 150 servers take 15 s."""
+MAX_NAMED_FLEETS: Final = 100
+"""Fleets that always have gauges of their own, the first by name. It bounds the number of series and of reads."""
+MAX_NAMED_ALARMS: Final = 100
+"""Further fleets with gauges of their own while they have an alarm, the first by name. It is bounded too, because trouble of storage or of
+the network can give all fleets an alarm at once."""
+OTHER_FLEETS: Final = "*"
+"""Name under which the gauges of all other fleets, and of their tenants, are added up."""
+FLEETS_IN_FLIGHT: Final = 8
+"""Fleets that are visited at the same time."""
+
+type VisitFleet = Callable[[str], Awaitable[Counter[str]]]
+type PrepareVisits = Callable[[dict[str, Row]], Awaitable[VisitFleet]]
 
 
 class RowPace:
@@ -71,15 +99,6 @@ class CountedTables(WrappedTables):
         if isinstance(answer, Page):
             self.pace.count(len(answer.rows))
         return answer
-
-
-MAX_POSTPONED: Final = 4
-"""While storage refuses requests, a sweep visits each fleet in one of this number of runs on average, or in more of them."""
-SCAN_PERIOD: Final = 15.0
-"""Seconds between runs of the sweeps of the job `lease_scan` while they have work."""
-RUNS_A_SWEEP: Final = 4
-"""Runs of such a sweep in a minute. Only the first of them is certain to take place: messages plan the others, and storage may refuse the
-messages too."""
 
 
 def postponed_fleets(keys: Iterable[str], stretch: float, period: float, now: Millis, *, sure: int = 1) -> set[str]:
@@ -134,27 +153,6 @@ def following(left: Sequence[str], page: Page) -> PassPlace | None:
     if page.next is not None:
         return PassPlace(left[0], page.rows[-1].rk + "!")
     return PassPlace(left[1], "") if len(left) > 1 else None
-
-
-CURSORS: Final = "lease-turns"
-FLEETS_PER_PAGE: Final = 200
-"""Fleets that are read at a time."""
-MAX_FLEETS_PER_TICK: Final = 2000
-"""Fleets that one tick visits. The last page may exceed this."""
-SECONDS_PER_TICK: Final = 20.0
-"""Seconds after which a tick reads no further page. At the pace of `RowPace`, four sweeps over 300 fleets of 150 servers take 15 s."""
-MAX_NAMED_FLEETS: Final = 100
-"""Fleets that always have gauges of their own, the first by name. It bounds the number of series and of reads."""
-MAX_NAMED_ALARMS: Final = 100
-"""Further fleets with gauges of their own while they have an alarm, the first by name. It is bounded too, because trouble of storage or of
-the network can give all fleets an alarm at once."""
-OTHER_FLEETS: Final = "*"
-"""Name under which the gauges of all other fleets, and of their tenants, are added up."""
-FLEETS_IN_FLIGHT: Final = 8
-"""Fleets that are visited at the same time."""
-
-type VisitFleet = Callable[[str], Awaitable[Counter[str]]]
-type PrepareVisits = Callable[[dict[str, Row]], Awaitable[VisitFleet]]
 
 
 def named_fleets(keys: Sequence[str], alarmed: Container[str]) -> list[str]:

@@ -1,11 +1,10 @@
 """Long work: a receiver accepts an event, and completes or fails it minutes or hours later.
 
-The wire models of the calls, their bound in each process, and the service that carries them out: complete, fail, heartbeat.
+`LongWorkCalls` carries out the receivers' calls (complete, fail, heartbeat), whose wire models are here too. `routes.long_work` has their
+routes, which need the attempt's token and no key. `facets.long_work` has the token and the URL of an attempt, and what becomes of the
+event. `properties.work_rows` has the stored property, and `protocol.completing` the steps.
 
-`routes.long_work` has the calls of receivers, which need the attempt's token and no key. `facets.long_work` has the token and the URL of an
-attempt, and what becomes of the event. `work_rows` has the stored property, and `protocol.completing` the steps.
-
-The calls of receivers in one process are bounded before anything is read or parsed, from memory: no storage is asked.
+`CallRates` bounds the calls in one process from memory, before anything is read or parsed.
 """
 
 from __future__ import annotations
@@ -38,13 +37,36 @@ from .shard_services import ShardServices
 
 log = logging.getLogger(__name__)
 
-
 TENANT_CALLS = 200
 """Calls a second of one tenant's receivers that a process serves."""
 WORK_CALLS = 5
 """The same for one attempt."""
-MOST = 20_000
+MOST_CALLERS = 20_000
 """Tenants and attempts that are remembered, those that called last."""
+MAX_CALL_BYTES = 4 * 1024
+"""Largest body of a call, in bytes."""
+MAX_WORK_ERROR = 400
+"""Characters of the error that a receiver reports."""
+UNSETTLED_RETRY = 1
+"""Seconds after which a receiver repeats a call about an attempt whose answer is not stored yet: it is stored within a second."""
+FINISH_AFTER: Millis = 30_000
+"""Time after the end of a work at which an owner counts it and finishes the shard if it was the last: others of the shard share it."""
+MOST_ANNOUNCED = 10_000
+"""Shards for which it is remembered that an owner was asked for, the latest ones."""
+_COPIED: Final = frozenset({"working", "completed", "failed"})
+"""States of a work that a call may acknowledge."""
+_CHALLENGE = 'Bearer realm="tocsin work"'
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_REFUSED = "The token is not that of this attempt. Send that of the delivery's header tocsin-completion-token as Authorization: Bearer."
+_GONE = "The event is no longer stored."
+
+WorkPlace = Annotated[str, StringConstraints(pattern=r"^[0-9a-v]{16}\.[0-9]{3}$"), Shaped("a place from a completion URL")]
+WorkError = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=MAX_WORK_ERROR, pattern=r"^[^\x00-\x1f\x7f]*$"),
+    Shaped(TEXT.format(MAX_WORK_ERROR)),
+]
+AttemptNumber = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}$"), Shaped("the number of an attempt")]
 
 
 class CallRates:
@@ -66,22 +88,9 @@ class CallRates:
         # The small constant keeps rounding from refusing the last call of a second.
         served = empty + 1 / rate <= now + 1.0 + 1e-6
         self._full_until[caller] = empty + 1 / rate if served else empty
-        while len(self._full_until) > MOST:
+        while len(self._full_until) > MOST_CALLERS:
             del self._full_until[next(iter(self._full_until))]
         return 0.0 if served else max(0.001, empty + 1 / rate - now - 1.0)
-
-
-MAX_CALL_BYTES = 4 * 1024
-"""Largest body of a call, in bytes."""
-MAX_WORK_ERROR = 400
-"""Characters of the error that a receiver reports."""
-WorkPlace = Annotated[str, StringConstraints(pattern=r"^[0-9a-v]{16}\.[0-9]{3}$"), Shaped("a place from a completion URL")]
-WorkError = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=MAX_WORK_ERROR, pattern=r"^[^\x00-\x1f\x7f]*$"),
-    Shaped(TEXT.format(MAX_WORK_ERROR)),
-]
-AttemptNumber = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}$"), Shaped("the number of an attempt")]
 
 
 class FailIn(Strict):
@@ -104,19 +113,6 @@ class WorkStateOut(Strict):
     deadline: Maybe[Stamp] = Field(None, description="While working: silence until then is a failed attempt.")
     latest: Maybe[Stamp] = Field(None, description="While working: heartbeats extend the deadline up to this time.")
     next_attempt: Maybe[Stamp] = None
-
-
-UNSETTLED_RETRY = 1
-"""Seconds after which a receiver repeats a call about an attempt whose answer is not stored yet: it is stored within a second."""
-FINISH_AFTER: Millis = 30_000
-"""Time after the end of a work at which an owner counts it and finishes the shard if it was the last: others of the shard share it."""
-MOST_ANNOUNCED = 10_000
-_COPIED: Final = frozenset({"working", "completed", "failed"})
-"""States of a work that a call may acknowledge."""
-_CHALLENGE = 'Bearer realm="tocsin work"'
-_NUMBER = re.compile(r"[0-9]{1,9}")
-_REFUSED = "The token is not that of this attempt. Send that of the delivery's header tocsin-completion-token as Authorization: Bearer."
-_GONE = "The event is no longer stored."
 
 
 class LongWorkCalls:
@@ -151,7 +147,6 @@ class LongWorkCalls:
 
     async def complete(self, tenant: str, address: Address, token: HeldToken) -> dict[str, Any]:
         """Complete the event. Raises 404, 409, 503."""
-
         now = self._clock.now()
 
         def decide(props: Props) -> RowOutcome:

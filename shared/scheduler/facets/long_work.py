@@ -1,6 +1,6 @@
 """Long work: receivers complete, fail and extend an event without its shard's owner.
 
-URL      {base}/api/v1/work/{tenant}/{place}/{attempt}        place: the shard's name and the event's number, as in ids of the service
+    URL      {base}/api/v1/work/{tenant}/{place}/{attempt}        place: the shard's name and the event's number, as in ids of the service
     token    tct_{epoch}_{43 letters}: an HMAC-SHA256 over the place, the epoch and the attempt
 
 So a call with a token that this service has not made is refused before anything is read. A row holds only the hash of its attempt's token.
@@ -30,6 +30,26 @@ from ..properties.work_rows import WORK, Work, WorkEnd, noted_work, work_of
 from ..rules import RowOutcome, due_at
 from ..shard.retries import RetryPolicy
 
+type WorkState = Literal["working", "unsettled", "superseded"] | WorkEnd
+
+PATH = "/api/v1/work"
+MARGIN: Millis = 1_000
+"""A heartbeat that extends the time by less than this is not stored."""
+_ENDED = {
+    "completed": "this attempt's work was completed before",
+    "failed": "this attempt's work was reported as failed before",
+    "silent": "the time of this attempt was over before anything was heard of its work, so it counts as failed",
+}
+_ELSEWHERE = {
+    "cancelled": "the event was cancelled",
+    "moving": "the event was rescheduled",
+    "joining": "the event was rescheduled",
+    "moved": "the event was rescheduled",
+    "dead": "the event is dead",
+    "lapsed": "the event has lapsed",
+    "delivered": "the event is delivered",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class LongWork(Facet):
@@ -49,19 +69,12 @@ class LongWork(Facet):
         return WORK in props
 
 
-MARGIN: Millis = 1_000
-"""A heartbeat that extends the time by less than this is not stored."""
-
-
 class HeldToken(NamedTuple):
     """The facts of a token that this service has made: the attempt that it belongs to, and its hash."""
 
     attempt: int
     epoch: int
     hash: str
-
-
-type WorkState = Literal["working", "unsettled", "superseded"] | WorkEnd
 
 
 def accepted(
@@ -148,22 +161,6 @@ def heard(props: Mapping[str, Any], work: Work, now: Millis) -> Props:
     return {"next": deadline, WORK: work._replace(beats=work.beats + 1, beat=now).text()}
 
 
-_ENDED = {
-    "completed": "this attempt's work was completed before",
-    "failed": "this attempt's work was reported as failed before",
-    "silent": "the time of this attempt was over before anything was heard of its work, so it counts as failed",
-}
-_ELSEWHERE = {
-    "cancelled": "the event was cancelled",
-    "moving": "the event was rescheduled",
-    "joining": "the event was rescheduled",
-    "moved": "the event was rescheduled",
-    "dead": "the event is dead",
-    "lapsed": "the event has lapsed",
-    "delivered": "the event is delivered",
-}
-
-
 def refusal(props: Mapping[str, Any], state: WorkState) -> str:
     """Return why a call about work that does not go on is refused, for the receiver."""
     why = _ENDED.get(state) or _ELSEWHERE.get(str(props["state"])) or "the service has gone on to another attempt"
@@ -173,9 +170,6 @@ def refusal(props: Mapping[str, Any], state: WorkState) -> str:
 def _chance(props: Mapping[str, Any]) -> float:
     """Return a number from 0 to 1 that follows from the attempt, so that the same decision is made twice."""
     return int.from_bytes(digest("work", str(props["id"]), str(props.get("tries", 0)))[:4]) / 0xFFFF_FFFF
-
-
-PATH = "/api/v1/work"
 
 
 def hash_of(token: str) -> str:
@@ -198,8 +192,8 @@ class WorkTokens:
     def token(self, address: Address, epoch: int, attempt: int) -> str:
         """Return the token of an attempt."""
         text = f"{address.text}\0{epoch}\0{attempt}"
-        digest = hmac.digest(self._key, text.encode(), "sha256")
-        return f"tct_{epoch}_{urlsafe_b64encode(digest).decode().rstrip('=')}"
+        secret = hmac.digest(self._key, text.encode(), "sha256")
+        return f"tct_{epoch}_{urlsafe_b64encode(secret).decode().rstrip('=')}"
 
     def read(self, address: Address, attempt: int, text: str) -> HeldToken | None:
         """Return the facts of a token; None if it is not the token of this attempt."""
