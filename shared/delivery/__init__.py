@@ -2,7 +2,7 @@
 
     flow/                  flow control: rates, deliveries at once, pauses; turns of the deliveries of one process
     channels/              the channel types: settings, checks, and a `Sender` for each; the verdict on an answer
-    fleet_owners/          fleet channels: the server that owns the partition of an event's ordering key
+    fleet_owners           fleet channels: the server that owns the partition of an event's ordering key
     entra/                 tokens of Entra that http channels send to APIs
     client_certificates/   client certificates of http channels
     service_bus            credentials and namespaces of Service Bus channels

@@ -20,9 +20,8 @@ import orjson
 from ..core.clock import Millis, to_text
 from ..core.durations import format_duration
 from ..delivery.channels.answer_heads import AnswerHead
-from ..delivery.channels.content import JSON, bytes_of, is_content_type
-from ..delivery.channels.content import STORED as CONTENT_TYPE
-from ..delivery.channels.event_target import STORED as TARGET
+from ..delivery.channels.content import CONTENT_TYPE, JSON, bytes_of, is_content_type
+from ..delivery.channels.event_target import EVENT_TARGET
 from ..storage.ports import Props, Row
 from ..tenants.model import Durability
 from ..web.etag import etag_of
@@ -122,7 +121,7 @@ def encoded_size(*texts: bytes) -> int:
     return OVERHEAD + len(text) + text.count(b'"') + text.count(b"\\") + 3 * text.count(b"\xe2\x80")
 
 
-_LONG = ("labels", "pauses", KEY, TARGET, CONTENT_TYPE)
+_LONG = ("labels", "pauses", KEY, EVENT_TARGET, CONTENT_TYPE)
 """Properties of an event, beside its payload, that may be long."""
 
 
@@ -216,7 +215,7 @@ def new_event(
     if event.ordering_key is not None:
         props[KEY] = event.ordering_key
     if target:
-        props[TARGET] = target
+        props[EVENT_TARGET] = target
     if event.on_delivered is not None or event.on_dead is not None:
         props |= callbacks_props(event.on_delivered, event.on_dead)
     if durability != "standard":
@@ -305,8 +304,8 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
         shown["ordering_key"] = props[KEY]
     if FANOUT in props:
         shown["fanout"] = props[FANOUT]
-    if props.get(TARGET):
-        shown["target"] = orjson.Fragment(str(props[TARGET]))
+    if props.get(EVENT_TARGET):
+        shown["target"] = orjson.Fragment(str(props[EVENT_TARGET]))
     shown |= {f"on_{outcome}": channel for outcome, channel in callback_channels(props).items()}
     shown |= {name: props[name] for name in (CALLBACK, CALLBACK_OF, NOTICE) if name in props}
     if state == "retrying":

@@ -42,8 +42,7 @@ from ..protocol.mirroring import (
     restore,
 )
 from ..queries.label_index import LABELS_ROW, labels_wanted
-from ..queries.state_pass import PROGRESS_ROW as STATE_ROWS
-from ..queries.state_pass import StatePassProgress
+from ..queries.state_pass import STATES_ROW, StatePassProgress
 from ..queries.stats import copy_lag
 from ..shard.ledger import entry_for
 from ..timings import FAILBACK_OVERLAP, FAILBACK_RUN_FOR, RECOPY_AFTER
@@ -177,7 +176,7 @@ class Failover:
     async def _begin_state_rows(self, side: str) -> None:
         """Let the side that is about to serve look for dead, retrying and labelled events anew: before its owner comes, a copy has neither
         state rows nor label rows."""
-        wanted = Upsert(STATE_ROWS, StatePassProgress().props()), Upsert(LABELS_ROW, labels_wanted(self._clock.now()))
+        wanted = Upsert(STATES_ROW, StatePassProgress().props()), Upsert(LABELS_ROW, labels_wanted(self._clock.now()))
         await self._tables.write(side + SWEEPS, PK_TICKS, wanted)
 
     def carry_on(self) -> None:

@@ -40,7 +40,7 @@ from ..shard.queued_ids import QueuedIds
 log = logging.getLogger(__name__)
 
 
-PARTITION: Final = "notices"
+PK_NOTICES: Final = "notices"
 PERIOD: Final[Millis] = 60_000
 """Shortest time between two notices of one kind to one tenant. What happens meanwhile is told in the next one."""
 HOURLY: Final = frozenset[NoticeKind]({"limit.reached"})
@@ -159,14 +159,14 @@ def record(tenant: str, kind: NoticeKind, happenings: Sequence[Happening]) -> St
     """Step 1. After a lost answer the happenings may be counted twice; they are never left out."""
     key = notice_key(tenant, kind)
     while True:
-        found = yield from get(SWEEPS, PARTITION, key)
+        found = yield from get(SWEEPS, PK_NOTICES, key)
         row, fresh = parse_notice(found.props) if found is not None else NoticeRow(), happenings
         if kind in HOURLY:
             row, fresh = once_an_hour(row, happenings)
             if not fresh:
                 return
         props = added(row, fresh).props()
-        answer = yield from write(SWEEPS, PARTITION, Insert(key, props) if found is None else Merge(key, props, found.etag))
+        answer = yield from write(SWEEPS, PK_NOTICES, Insert(key, props) if found is None else Merge(key, props, found.etag))
         if isinstance(answer, Applied):
             return
 
@@ -175,7 +175,7 @@ def fix(tenant: str, kind: NoticeKind, now: Millis) -> Steps[FixedNotice | Milli
     """Step 2, or what an earlier process has fixed. Return the time of the next notice if it is too early for it; None if there is none."""
     key = notice_key(tenant, kind)
     while True:
-        found = yield from get(SWEEPS, PARTITION, key)
+        found = yield from get(SWEEPS, PK_NOTICES, key)
         row = parse_notice(found.props) if found is not None else NoticeRow()
         if found is None or not row.open:
             return None
@@ -185,7 +185,7 @@ def fix(tenant: str, kind: NoticeKind, now: Millis) -> Steps[FixedNotice | Milli
             return row.sent_at + PERIOD
         content = orjson.dumps(content_of(kind, row))
         fixed = replace(row, count=0, subjects={}, sending=content.decode(), seq=row.seq + 1, sent_at=now)
-        answer = yield from write(SWEEPS, PARTITION, Merge(key, fixed.props(), found.etag))
+        answer = yield from write(SWEEPS, PK_NOTICES, Merge(key, fixed.props(), found.etag))
         if isinstance(answer, Applied):
             return FixedNotice(fixed.seq, now, content)
 
@@ -194,11 +194,11 @@ def close(tenant: str, kind: NoticeKind, seq: int) -> Steps[None]:
     """Step 4: the notice `seq` is stored as an event."""
     key = notice_key(tenant, kind)
     while True:
-        found = yield from get(SWEEPS, PARTITION, key)
+        found = yield from get(SWEEPS, PK_NOTICES, key)
         row = parse_notice(found.props) if found is not None else NoticeRow()
         if found is None or row.seq != seq or not row.sending:
             return
-        answer = yield from write(SWEEPS, PARTITION, Merge(key, replace(row, sending="", open=row.count > 0).props(), found.etag))
+        answer = yield from write(SWEEPS, PK_NOTICES, Merge(key, replace(row, sending="", open=row.count > 0).props(), found.etag))
         if isinstance(answer, Applied):
             return
 
@@ -295,7 +295,7 @@ class Notices:
         settings = await self._directory.tenant(tenant)
         if settings is None or settings.notices is None or kind not in settings.notices.kinds:
             # The tenant was removed, or does not subscribe any more.
-            await self._tables.write(SWEEPS, PARTITION, (Delete(notice_key(tenant, kind), ANY),))
+            await self._tables.write(SWEEPS, PK_NOTICES, (Delete(notice_key(tenant, kind), ANY),))
             return None
         fixed = await self._runner.run(fix(tenant, kind, self._clock.now()))
         if not isinstance(fixed, FixedNotice):
@@ -324,7 +324,7 @@ class Notices:
         if now >= self._noted + LOOK_EVERY and now < self._looked + LOOK_EVERY:
             return counts
         self._looked = now
-        async for row in each_row(self._tables, RowQuery(SWEEPS, PARTITION, where=(Where("open", "eq", True),), select=("seq",))):
+        async for row in each_row(self._tables, RowQuery(SWEEPS, PK_NOTICES, where=(Where("open", "eq", True),), select=("seq",))):
             tenant, _, kind = row.rk.partition(":")
             counts["open"] += 1
             self._start((tenant, cast(NoticeKind, kind)))
@@ -332,8 +332,8 @@ class Notices:
 
     async def forget(self, tenant: str) -> None:
         """Remove what is noted for a tenant that is being deleted. Raises `StorageError`."""
-        for row in await load_rows(self._tables, RowQuery(SWEEPS, PARTITION, f"{tenant}:", f"{tenant};")):
-            await self._tables.write(SWEEPS, PARTITION, (Delete(row.rk, ANY),))
+        for row in await load_rows(self._tables, RowQuery(SWEEPS, PK_NOTICES, f"{tenant}:", f"{tenant};")):
+            await self._tables.write(SWEEPS, PK_NOTICES, (Delete(row.rk, ANY),))
 
     async def close(self) -> None:
         """End the background tasks. The sweep of another process finds what is left."""

@@ -29,7 +29,7 @@ from ..shard.gate import parse_gate
 
 log = logging.getLogger(__name__)
 
-PROGRESS_ROW: Final = "state_rows"
+STATES_ROW: Final = "state_rows"
 """Row beside the ticks. Without it no pass is needed."""
 RUN_FOR: Final = 20.0
 """Seconds that one run may take; the next one continues."""
@@ -73,13 +73,13 @@ class StatePass:
         """Return True if every dead or retrying event has its state row; False may be `FRESH_FOR` seconds late. Raises `StorageError`."""
         if self._known is None or self._clock.monotonic() - self._known >= FRESH_FOR:
             at = self._clock.monotonic()
-            row = await self._tables.get(SWEEPS, PK_TICKS, PROGRESS_ROW)
+            row = await self._tables.get(SWEEPS, PK_TICKS, STATES_ROW)
             self._known = at if row is None or row.props["done"] else None
         return self._known is not None
 
     def watch(self, ticks: Sequence[Row]) -> None:
         """Look at the rows of the timers' ticks as the sweep has read them, before it runs its jobs."""
-        self._row = next((row for row in ticks if row.rk == PROGRESS_ROW and not row.props["done"]), None)
+        self._row = next((row for row in ticks if row.rk == STATES_ROW and not row.props["done"]), None)
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Do a part of the pass, if it is not complete; return counts. Raises `StorageError`; the next run continues."""
@@ -93,7 +93,7 @@ class StatePass:
             step = await self._page(step, counts)
         reached = StatePassProgress(done=True) if step is None else step
         # On its ETag: another process may have stored its progress, or another failover may have begun the pass anew.
-        stored = await self._tables.write(SWEEPS, PK_TICKS, (Replace(PROGRESS_ROW, reached.props(), row.etag),))
+        stored = await self._tables.write(SWEEPS, PK_TICKS, (Replace(STATES_ROW, reached.props(), row.etag),))
         if isinstance(stored, Applied) and reached.done:
             extra = {"action": "state_rows_complete", "count": counts["filed"]}
             log.info("All dead and retrying events have their state rows; %d were added last", counts["filed"], extra=extra)

@@ -11,13 +11,11 @@ from ..bulk.rows import OPEN_ROW, PK_OPEN, BulkJob, addresses_of
 from ..bulk.service import BulkJobs
 from ..facets.finding import count_held, remove_stale
 from ..mirror.failover import BACK_ROW, PROGRESS_ROW, Failover
-from ..outcomes.notices import PARTITION as NOTICES
-from ..outcomes.notices import NoticeRow
+from ..outcomes.notices import PK_NOTICES, NoticeRow
 from ..protocol.mirroring import AGAIN_PK, ELSEWHERE_PK, FENCE_PK, FENCE_ROW, Fence, request_copy
 from ..queries.end_notes import read_ends
 from ..queries.label_index import LABELS_ROW, PK_PROGRESS, LabelIndex, LabelProgress
-from ..queries.state_pass import PROGRESS_ROW as STATE_ROWS
-from ..queries.state_pass import StatePassProgress
+from ..queries.state_pass import STATES_ROW, StatePassProgress
 from ..queries.totals import PK_TOTALS, Totals
 from ..wakes.protocol import PK_PLAN, PLAN_ROW
 from ..wakes.rules import Plan
@@ -142,7 +140,7 @@ KINDS: Final = (
         "pass over states",
         SWEEPS,
         PK_TICKS,
-        STATE_ROWS,
+        STATES_ROW,
         "The position of the pass that files the state rows of copies, after an account of a mirrored pair has taken over.",
         StatePassProgress,
         {
@@ -219,7 +217,7 @@ KINDS: Final = (
     StoredKind(
         "notices",
         SWEEPS,
-        NOTICES,
+        PK_NOTICES,
         "{tenant}:{text}",
         "The pending and the last notice of one kind to a tenant.",
         NoticeRow,

@@ -65,13 +65,14 @@ from ..rules import FINAL, tally, visible_at
 from ..shard.gate import Counts
 from ..timings import KEEP_DEAD, KEEP_FINISHED, KEEP_LINKED, RETENTION_RUN_FOR
 from ..wakes.service import Horizons, held_before
-from . import backlog as pacing
+from . import backlog
 
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 32
+"""Index rows that are dispatched at the same time."""
 DELETES = 100
-
+"""Rows that one write removes: the most that a batch may have."""
 RETAIN_PAGE = 64
 """Finished shards of a tenant that are read at a time, and most shards that are removed side by side."""
 RETAIN_EVENTS = 4 * 990
@@ -79,12 +80,12 @@ RETAIN_EVENTS = 4 * 990
 larger shard is removed alone."""
 RETAIN_TENANTS = 16
 """Tenants whose finished shards are looked for side by side."""
-_RETAINED = ("shard", "accepted", "dead")
-"""The properties of a finished shard that its removal needs."""
 RECALL = 5_000
 """Most shards that are woken at once when a channel is resumed."""
 BACKLOG_ROWS = 5_000
 """Most overdue index rows of one partition that a sweep keeps in memory: far more than it can hand out."""
+_RETAINED = ("shard", "accepted", "dead")
+"""The properties of a finished shard that its removal needs."""
 
 
 class IndexLook(NamedTuple):
@@ -269,10 +270,10 @@ class Sweeps:
         kept = 0
         async for page in each_page(self._tables, RowQuery(SHARDS, partition, end=end)):
             counts["seen"] += len(page.rows)
-            backlog = [row for row in page.rows if pacing.is_late(row, now)][: BACKLOG_ROWS - kept]
-            late += backlog
-            kept += len(backlog)
-            punctual += [row for row in page.rows if not pacing.is_late(row, now)]
+            overdue = [row for row in page.rows if backlog.is_late(row, now)][: BACKLOG_ROWS - kept]
+            late += overdue
+            kept += len(overdue)
+            punctual += [row for row in page.rows if not backlog.is_late(row, now)]
             counts["overdue"] += sum(int(row.props["wake"]) + timings.OWNER_SILENT <= now for row in page.rows)
             # Their owners, or their messages, may be lost at any moment: while there are such shards, the job runs again within seconds.
             counts["under_way"] += sum(int(row.props["wake"]) <= now for row in page.rows)
@@ -281,8 +282,8 @@ class Sweeps:
     async def _drain(self, late: list[Row], now: Millis) -> Counter[str]:
         """Hand out as many shards of the backlog as the set rate allows. Return counts by result."""
         counts: Counter[str] = Counter()
-        pace = pacing.BacklogDrain((row.props for row in late), now, self._rate)
-        waiting = pacing.in_turn(row for row in late if decide(row, now).do != "nothing")
+        pace = backlog.BacklogDrain((row.props for row in late), now, self._rate)
+        waiting = backlog.in_turn(row for row in late if decide(row, now).do != "nothing")
         for some in batched(waiting, IN_FLIGHT):
             if pace.full or counts["unsent"]:
                 break
@@ -293,7 +294,7 @@ class Sweeps:
                 tenant = str(row.props["tenant"])
                 counts["failed"] += size == "failed"
                 if isinstance(size, int) and pace.admits(tenant):
-                    steps.append(self._one(row, hand_out(row, pace.place(tenant, size), pacing.counted_events(size))))
+                    steps.append(self._one(row, hand_out(row, pace.place(tenant, size), backlog.counted_events(size))))
             counts.update(await asyncio.gather(*steps))
         if waiting:
             left = len(waiting) - counts["backlog"]

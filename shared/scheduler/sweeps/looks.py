@@ -31,8 +31,6 @@ SPREAD: Final = 0.5
 longer. With it a wake still ends within the second that is billed at least."""
 LEAST_SPREAD: Final = 0.1
 """The pause is at most this long in any case."""
-
-
 MOST_NEAR: Final = 32
 """Most shards of the next minutes whose events a look reads. Where there are more, their own messages leave few pauses."""
 MOST_EVENTS: Final = 100

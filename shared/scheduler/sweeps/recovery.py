@@ -29,11 +29,12 @@ from . import backlog
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 16
+"""Index partitions or gates that are read at the same time."""
 MOST_GATES = 200
 """Most gates of one partition that one look reads; the next look and the sweeps read the rest."""
-_LAST_LOOK: Millis = round(1000 * timings.RECOVER_AT[-1])
 EMPTY_LOOKS = 2
 """Looks in a row that find no shard, after which a new process stops looking."""
+_LAST_LOOK: Millis = round(1000 * timings.RECOVER_AT[-1])
 
 
 class SeenOwner(NamedTuple):

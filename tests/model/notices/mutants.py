@@ -9,7 +9,7 @@ import orjson
 
 from shared.engine.effects import Write, get, write
 from shared.scheduler.outcomes import notices
-from shared.scheduler.outcomes.notices import PARTITION, FixedNotice, content_of, notice_key, parse_notice
+from shared.scheduler.outcomes.notices import PK_NOTICES, FixedNotice, content_of, notice_key, parse_notice
 from shared.scheduler.properties.owed import NOTICE, owed_after
 from shared.storage.names import SWEEPS
 from shared.storage.ports import ANY, Applied, Insert, Merge, Upsert
@@ -41,7 +41,7 @@ def content_fixed_anew() -> list[Patch]:
     def fix(tenant: str, kind: Any, now: int) -> Any:
         key = notice_key(tenant, kind)
         while True:
-            found = yield from get(SWEEPS, PARTITION, key)
+            found = yield from get(SWEEPS, PK_NOTICES, key)
             row = parse_notice(found.props) if found is not None else notices.NoticeRow()
             if found is None or not row.open:
                 return None
@@ -51,7 +51,7 @@ def content_fixed_anew() -> list[Patch]:
                 return row.sent_at + notices.PERIOD
             content = orjson.dumps(content_of(kind, row))
             fixed = replace(row, count=0, subjects={}, sending=content.decode(), seq=row.seq + 1, sent_at=now)
-            if isinstance((yield from write(SWEEPS, PARTITION, Merge(key, fixed.props(), found.etag))), Applied):
+            if isinstance((yield from write(SWEEPS, PK_NOTICES, Merge(key, fixed.props(), found.etag))), Applied):
                 return FixedNotice(fixed.seq, now, content)
 
     return [(plays, "fix", fix)]
@@ -61,10 +61,10 @@ def any_notice_closed() -> list[Patch]:
     def close(tenant: str, kind: Any, seq: int) -> Any:
         key = notice_key(tenant, kind)
         while True:
-            found = yield from get(SWEEPS, PARTITION, key)
+            found = yield from get(SWEEPS, PK_NOTICES, key)
             row = parse_notice(found.props)
             change = replace(row, sending="", open=row.count > 0).props()
-            if isinstance((yield from write(SWEEPS, PARTITION, Merge(key, change, found.etag))), Applied):
+            if isinstance((yield from write(SWEEPS, PK_NOTICES, Merge(key, change, found.etag))), Applied):
                 return
 
     return [(plays, "close", close)]

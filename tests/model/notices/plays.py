@@ -20,8 +20,8 @@ import orjson
 from shared.delivery.notices import NoticeKind
 from shared.engine.effects import LOST, Load, Write, get
 from shared.scheduler.outcomes.notices import (
-    PARTITION,
     PERIOD,
+    PK_NOTICES,
     FixedNotice,
     Happening,
     NoticeRow,
@@ -101,7 +101,7 @@ def sweep(now: int) -> Any:
     """The next owners of the shards, and the sweep that looks for open notices."""
     for row in (yield Load(ENDED, TENANT, "", "~")):
         yield from note(row.rk)
-    for row in (yield Load(SWEEPS, PARTITION, "", "~")):
+    for row in (yield Load(SWEEPS, PK_NOTICES, "", "~")):
         if row.props["open"]:
             yield from tell("sweep")
     return ()
@@ -163,7 +163,7 @@ class NoticeWorld(World):
         """Return the number of notices, stored or to come, that report each end."""
         texts = {props["content"] for cell, props in cells.items() if cell[0] == STORED}
         told = Counter[str]()
-        row = cells.get((SWEEPS, PARTITION, notice_key(TENANT, KIND)))
+        row = cells.get((SWEEPS, PK_NOTICES, notice_key(TENANT, KIND)))
         if row is not None:
             found = parse_notice(row)
             texts |= {found.sending} - {""}
@@ -176,7 +176,7 @@ class NoticeWorld(World):
         if any(actor.kind != "user" for actor in state.actors):
             return False
         cells = {cell: dict(props) for cell, _, props in state.store if props is not None}
-        found = cells.get((SWEEPS, PARTITION, notice_key(TENANT, KIND)))
+        found = cells.get((SWEEPS, PK_NOTICES, notice_key(TENANT, KIND)))
         row = parse_notice(found) if found is not None else NoticeRow()
         return not row.count and not row.sending and not any(props[OWED] for cell, props in cells.items() if cell[0] == ENDED)
 

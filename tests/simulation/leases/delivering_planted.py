@@ -7,7 +7,6 @@ from typing import Any
 
 from shared.core.partition_hash import partition_of_key
 from shared.delivery import fleet_owners
-from shared.delivery import fleet_owners as owner_rules
 from shared.delivery.channels import rules as verdicts
 from shared.delivery.channels.ports import Verdict
 from shared.delivery.fleet_owners import OwnerDecision
@@ -77,7 +76,7 @@ def waits_for_ever() -> list[Patch]:
 
 def asks_again_for_ever() -> list[Patch]:
     """After a stale answer the next attempt never comes."""
-    return [(owner_rules, "stale_pause", lambda count: 3_600_000)]
+    return [(fleet_owners, "stale_pause", lambda count: 3_600_000)]
 
 
 PLANTED: dict[str, Callable[[], list[Patch]]] = {

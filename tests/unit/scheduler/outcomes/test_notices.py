@@ -17,7 +17,7 @@ from shared.delivery.channels.ports import Verdict
 from shared.delivery.notices import KINDS
 from shared.engine.effects import LOST, Effect, Steps, Wait, Write
 from shared.engine.thread_runner import ThreadRunner
-from shared.scheduler.outcomes.notices import PARTITION, PERIOD, FixedNotice, Happening, close, fix, record
+from shared.scheduler.outcomes.notices import PERIOD, PK_NOTICES, FixedNotice, Happening, close, fix, record
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, SWEEPS
@@ -225,7 +225,7 @@ async def test_who_does_not_subscribe_costs_nothing(world: World) -> None:
     await world.demo.create(delay="PT1S")
     await world.run(30)
     assert all("owed" not in row.props for row in world.events())
-    assert [row for row in world.rows(SWEEPS) if row.pk == PARTITION] == []
+    assert [row for row in world.rows(SWEEPS) if row.pk == PK_NOTICES] == []
 
 
 async def test_a_process_that_ends_before_it_tells_is_followed_by_the_sweep(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ async def test_who_ends_the_subscription_gets_no_more(world: World) -> None:
     assert (await world.admin.put("/api/v1/tenants/demo", {})).status == 200
     await world.run(120)
     assert len(told(world)) == 1
-    assert [row for row in world.rows(SWEEPS) if row.pk == PARTITION] == []
+    assert [row for row in world.rows(SWEEPS) if row.pk == PK_NOTICES] == []
 
 
 @pytest.mark.parametrize(
@@ -276,9 +276,9 @@ async def test_a_deleted_tenant_leaves_nothing(world: World) -> None:
     await subscribe(world, "channel.paused")
     await world.do(world.app.scheduler.notices("demo", "channel.paused", "default"))
     await world.run(5)
-    assert [row.rk for row in world.rows(SWEEPS) if row.pk == PARTITION] == ["demo:channel.paused"]
+    assert [row.rk for row in world.rows(SWEEPS) if row.pk == PK_NOTICES] == ["demo:channel.paused"]
     assert (await world.admin.delete("/api/v1/tenants/demo")).status == 204
-    assert [row for row in world.rows(SWEEPS) if row.pk == PARTITION] == []
+    assert [row for row in world.rows(SWEEPS) if row.pk == PK_NOTICES] == []
 
 
 async def test_settings_are_shown(world: World) -> None:

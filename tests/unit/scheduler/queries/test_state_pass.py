@@ -12,7 +12,7 @@ from shared.scheduler.facets.finding import LISTED, SPREAD
 from shared.scheduler.keys import GATE, event_row, index_partition, shard_key
 from shared.scheduler.protocol.ingest import Entry, OpenShard, append, file_shard
 from shared.scheduler.queries import state_pass
-from shared.scheduler.queries.state_pass import FRESH_FOR, PROGRESS_ROW, StatePassProgress
+from shared.scheduler.queries.state_pass import FRESH_FOR, STATES_ROW, StatePassProgress
 from shared.storage.names import EVENTS, PK_TICKS, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Delete, RowQuery, Upsert
 from tests.unit.scheduler.harness import World
@@ -50,7 +50,7 @@ async def troubled(world: World) -> tuple[str, str]:
 
 async def as_copies(world: World) -> None:
     """Leave what a failover finds: events without state rows, and the row that asks for a pass."""
-    await world.tables.write(SWEEPS, PK_TICKS, (Upsert(PROGRESS_ROW, StatePassProgress().props()),))
+    await world.tables.write(SWEEPS, PK_TICKS, (Upsert(STATES_ROW, StatePassProgress().props()),))
     for row in [row for row in world.rows(SWEEPS) if row.pk in PAGES]:
         await world.tables.write(SWEEPS, row.pk, (Delete(row.rk, ANY),))
 
@@ -117,7 +117,7 @@ async def test_the_pass_goes_on_where_it_was_and_is_over_once(world: World, monk
     places = []
     while True:
         await world.do(world.app.timers.sweep())
-        [row] = [row for row in world.rows(SWEEPS, PK_TICKS) if row.rk == PROGRESS_ROW]
+        [row] = [row for row in world.rows(SWEEPS, PK_TICKS) if row.rk == STATES_ROW]
         if row.props["done"]:
             break
         places.append((row.props["phase"], row.props["place"]))
@@ -125,7 +125,7 @@ async def test_the_pass_goes_on_where_it_was_and_is_over_once(world: World, monk
     assert len(places) == len(set(places)) == 16 and places[-1][0] == "ledger"
     before = row.etag
     await world.do(world.app.timers.sweep())
-    assert [row.etag for row in world.rows(SWEEPS, PK_TICKS) if row.rk == PROGRESS_ROW] == [before]
+    assert [row.etag for row in world.rows(SWEEPS, PK_TICKS) if row.rk == STATES_ROW] == [before]
 
 
 async def test_a_failover_during_a_pass_is_not_overwritten_by_its_progress(world: World) -> None:
