@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,13 @@ from ..conftest import Command, CommandResult
 
 DATA = ROOT / "tests" / "data" / "foreign"
 TARGET = rules.Target("moved", "default", "https://shop.example/hook", "")
+_WITHOUT_CRONSIM = """
+import sys
+sys.modules["cronsim"] = None  # an import of it fails
+from shared.cli.foreign import carried, cloud_tasks, crontab, eventbridge, function_json
+from shared.cli.groups import schedules
+print(carried.check(carried.rewritten("0 0 12 ? * 2-6", "quartz")))
+"""
 
 
 def read(form: Format, *names: str, target: rules.Target = TARGET) -> rules.Carried:
@@ -442,3 +451,8 @@ def test_files_that_cannot_be_read_are_refused(tocsin: Command, tmp_path: Path) 
     result = tocsin("import", "--from", "crontab", str(tmp_path / "binary"))
     assert result.code == Exit.USAGE and "not UTF-8" in result.err
     assert "cannot be written" in tocsin("import", "--from", "crontab", str(DATA / "crontab.txt"), "-o", "/nonexistent/x").err
+
+
+def test_expressions_are_rewritten_and_checked_without_the_library_that_computes_occurrences() -> None:
+    done = subprocess.run([sys.executable, "-c", _WITHOUT_CRONSIM], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("0 12 * * 1-5\n", 0), done.stderr
