@@ -20,9 +20,8 @@ import orjson
 from ..core.clock import Millis, to_text
 from ..core.durations import format_duration
 from ..delivery.channels.answer_heads import AnswerHead
-from ..delivery.channels.content import JSON, bytes_of, is_content_type
-from ..delivery.channels.content import STORED as CONTENT_TYPE
-from ..delivery.channels.event_target import STORED as TARGET
+from ..delivery.channels.content import CONTENT_TYPE, JSON, bytes_of, is_content_type
+from ..delivery.channels.event_target import TARGET
 from ..storage.ports import Props, Row
 from ..tenants.model import Durability
 from ..web.etag import etag_of

@@ -11,7 +11,7 @@ import orjson
 from pydantic import AfterValidator, StringConstraints
 
 JSON: Final = "application/json"
-STORED: Final = "content_type"
+CONTENT_TYPE: Final = "content_type"
 """Property of an event row: the type of its body. Missing, or empty after a change, for a payload that is sent as JSON."""
 _TOKEN = r"[A-Za-z0-9!#$&^_.+-]{1,100}+"
 _TYPE = re.compile(rf"""{_TOKEN}/{_TOKEN}(?:; ?{_TOKEN}=(?:{_TOKEN}|"[\x20\x21\x23-\x5b\x5d-\x7e]*+"))*+""")

@@ -26,7 +26,7 @@ MAX_PARAMETER = 256
 MAX_HEADERS = 16
 MAX_TOTAL = 4096
 """Bytes of the path and of all names and values together, before the query is percent-encoded."""
-STORED = "event_target"
+TARGET = "event_target"
 """Property of an event row: the target as JSON. Missing, or empty after a change, for an event without one."""
 
 METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from ...core.clock import Millis
 from ...core.errors import Problem, StorageError
-from ...delivery.channels.content import STORED as TYPE
-from ...delivery.channels.event_target import STORED
+from ...delivery.channels.content import CONTENT_TYPE
+from ...delivery.channels.event_target import TARGET
 from ...storage.ports import Props
 from ...web.arrivals import Arrival
 from ...web.problem import conflict, not_found
@@ -38,8 +38,8 @@ REPLACED: Mapping[str, Any] = {
     "pauses": "",
     TIMEOUT: 0,
     CALLBACKS: "",
-    STORED: "",
-    TYPE: "",
+    TARGET: "",
+    CONTENT_TYPE: "",
 }
 """The properties of the former event that the last one replaces even if it has none; a merge cannot remove a property."""
 KEPT = frozenset({"id", "state", "created", "due", "labels", MARK, "durability", "key", "trace", FIRST})

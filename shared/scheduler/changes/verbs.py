@@ -13,8 +13,8 @@ from typing import NamedTuple
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown, Problem, StorageError
 from ...core.packing import packs
-from ...delivery.channels.content import STORED as TYPE
-from ...delivery.channels.event_target import STORED
+from ...delivery.channels.content import CONTENT_TYPE
+from ...delivery.channels.event_target import TARGET
 from ...engine.effects import Steps
 from ...storage.names import IDS
 from ...storage.ports import Merge, Props, Row
@@ -70,7 +70,7 @@ MISFIT = (
     "Another request has changed the channel, the payload or the target meanwhile, which must fit together. Read the event again, and "
     "repeat the change if it is still wanted."
 )
-_CHECKED_TOGETHER = frozenset({"channel", "size", STORED, TYPE})
+_CHECKED_TOGETHER = frozenset({"channel", "size", TARGET, CONTENT_TYPE})
 """The properties of an event that limit each other: its channel, the size of its payload and target, its target, and its payload's type."""
 
 
@@ -432,7 +432,7 @@ def fitting(match: Match, seen: Row | None, change: Props) -> Match:
     former, others = seen.props, _CHECKED_TOGETHER - change.keys()
     if "chunks" not in change:
         # The payload stays, and another target alone has changed the size.
-        others |= {"size", "body"} if TYPE in change else {"size"}
+        others |= {"size", "body"} if CONTENT_TYPE in change else {"size"}
 
     def matches(row: Row) -> None:
         match(row)

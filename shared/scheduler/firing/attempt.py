@@ -13,7 +13,7 @@ from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...core.ids import Ids
 from ...delivery import circuit_breaker
-from ...delivery.channels.event_target import STORED
+from ...delivery.channels.event_target import TARGET
 from ...delivery.channels.model import FleetChannel, HttpChannel, LongWork
 from ...delivery.channels.ports import CompletionOffer, OutgoingDelivery, SecondVerdict, Target, Verdict
 from ...delivery.flow.lane import Lane
@@ -313,7 +313,7 @@ class DeliveryAttempts:
             delivery.expected = expected_at(props)
             delivery.ordering_key = props.get(KEY)
             delivery.timeout = int(props[TIMEOUT]) if props.get(TIMEOUT) else None
-            if event_target := props.get(STORED):
+            if event_target := props.get(TARGET):
                 if not isinstance(target.spec, HttpChannel):
                     return self._failed(props, fired, Verdict("final", error=NOT_HTTP), 0)
                 delivery.event_target = event_target

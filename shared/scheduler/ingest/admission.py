@@ -16,9 +16,8 @@ from ...core import tracing
 from ...core.clock import Millis, to_text
 from ...core.durations import MAX_DURATION
 from ...core.errors import OutcomeUnknown, Problem, Rejected, StorageError, Unavailable
-from ...delivery.channels.content import STORED as TYPE
-from ...delivery.channels.content import bytes_of, without_escapes
-from ...delivery.channels.event_target import NO_PAYLOAD, STORED, EventTarget, faults_with
+from ...delivery.channels.content import CONTENT_TYPE, bytes_of, without_escapes
+from ...delivery.channels.event_target import NO_PAYLOAD, TARGET, EventTarget, faults_with
 from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, FleetChannel, HttpChannel, QueueChannel
 from ...delivery.channels.ports import Target
 from ...storage.ports import Props, Row, Value
@@ -328,9 +327,9 @@ class Ingest:
         settings = await self.tenant(tenant)
         given = patch.model_fields_set
         change: Props = {}
-        kept = str(now.get(STORED) or "")
+        kept = str(now.get(TARGET) or "")
         aimed = (patch.target.stored() if patch.target is not None else "") if "target" in given else kept
-        kind = (patch.content_type or "") if "content_type" in given else str(now.get(TYPE) or "")
+        kind = (patch.content_type or "") if "content_type" in given else str(now.get(CONTENT_TYPE) or "")
         if body is not None:
             body = as_kept(body, kind)
         if body is not None or aimed != kept:
@@ -355,16 +354,16 @@ class Ingest:
             target = await self._patched_channel(tenant, patch, now, "target")
             _fits(EventTarget.model_validate_json(aimed), target)
         if aimed != kept:
-            change[STORED] = aimed
+            change[TARGET] = aimed
         if "content_type" in given:
-            change[TYPE] = kind
+            change[CONTENT_TYPE] = kind
         if "retry" in given:
             change |= {"retry": "", "pauses": "", **retry_props(patch.retry)}
         if "timeout" in given:
             change[TIMEOUT] = patch.timeout or 0
         if change.get(TIMEOUT, now.get(TIMEOUT)) and (patch.channel is not None or change.get(TIMEOUT)):
             _timed(await self._patched_channel(tenant, patch, now, "timeout"))
-        if body is not None or any(change.get(name, now.get(name, "")) != now.get(name, "") for name in (STORED, TYPE, "pauses")):
+        if body is not None or any(change.get(name, now.get(name, "")) != now.get(name, "") for name in (TARGET, CONTENT_TYPE, "pauses")):
             change["size"] = row_size(sent, {**now, **change})
         if "expires" in given:
             change["expires"] = NEVER if patch.expires is None else patch.expires
