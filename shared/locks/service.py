@@ -39,6 +39,18 @@ from .timings import COUNT_FRESH_FOR, KEPT, LEAST_TTL, LIMIT_RETRY, MOST_COUNTED
 
 log = logging.getLogger(__name__)
 
+AT_ONCE: Final = 32
+"""Most rows of a partition that are read together: 512 of all partitions."""
+MOST_SHOWN: Final = 2_000
+"""Waiters after which a page ends."""
+_WHY: Final = {
+    "lock-held": "another caller holds the lock, or waits for it; ask again later, or send wait to join the queue",
+    "lock-lost": "this grant has ended: stop the work that it protects, and ask for the lock with a new nonce",
+    "too-many-waiters": f"a lock has at most {MOST_WAITERS} waiters; ask again later",
+}
+_ETAG: Final = re.compile(r'W/"[^"]{1,100}"')
+"""One ETag, and no list of several."""
+
 
 @dataclass(slots=True)
 class _LockCount:
@@ -101,12 +113,6 @@ class LockLimit:
         return await self._runner.run(protocol.remove(pk, old[:REMOVED_AT_ONCE]))
 
 
-AT_ONCE: Final = 32
-"""Most rows of a partition that are read together: 512 of all partitions."""
-MOST_SHOWN: Final = 2_000
-"""Waiters after which a page ends."""
-
-
 @dataclass(slots=True)
 class _PartitionReader:
     """Reads the rows of a partition in order. rows: read, and not taken yet."""
@@ -163,13 +169,6 @@ def lock_out(name: str, lock: LockRow, now: Millis) -> LockOut:
         note=lock.note if revoked else None,
         author=lock.author if revoked else None,
     )
-
-
-_WHY: Final = {
-    "lock-held": "another caller holds the lock, or waits for it; ask again later, or send wait to join the queue",
-    "lock-lost": "this grant has ended: stop the work that it protects, and ask for the lock with a new nonce",
-    "too-many-waiters": f"a lock has at most {MOST_WAITERS} waiters; ask again later",
-}
 
 
 class LockService:
@@ -312,10 +311,6 @@ class _Version(NamedTuple):
     ttl: Millis
     etag: str
     attempt: str
-
-
-_ETAG: Final = re.compile(r'W/"[^"]{1,100}"')
-"""One ETag, and no list of several."""
 
 
 def _pack_version(known: _Version) -> str:

@@ -187,8 +187,8 @@ class Channels:
 
         try:
             home = await self._home(tenant)
-        except Problem as missing:
-            if dry_run and missing.status == 404:
+        except Problem as refused:
+            if dry_run and refused.status == 404:
                 # What it would be refused for once the tenant exists, as far as that is known, is said first.
                 plain = without_grants(spec)
                 if found := find_faults(plain, self._checks.egress, self._checks.own_accounts) or await self._checks.find_absent(plain):

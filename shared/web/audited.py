@@ -144,8 +144,8 @@ async def _representation(route: Route, call: Call[Any, Any, Any], app: Any) -> 
         return _Shown({}, {})
     try:
         answer = await reader.handler(replace(call, service=reader.service(app), query=reader.query(), body=None, raw=b"", member=None))
-    except Problem as missing:
-        if missing.status != 404:
+    except Problem as refused:
+        if refused.status != 404:
             raise
         return _Shown({}, {})
     body = _body(answer.body)

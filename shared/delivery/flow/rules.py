@@ -32,7 +32,8 @@ PAUSED_LATEST: Millis = 300_000
 """Bounds of the time after which a paused channel's shards look again: the longer the pause, the longer. Resuming wakes them at once."""
 FORGET = 60.0
 """Time without a delivery after which earlier observations of a channel no longer count."""
-
+LEASE: Millis = 15_000
+"""Time for which a share counts without being renewed; after that, a dead instance's slots are free."""
 
 type HoldReason = Literal["paused", "breaker-open", "breaker-half-open"]
 
@@ -124,10 +125,6 @@ class SlotShare(NamedTuple):
     held: int
     wanted: int
     until: Millis
-
-
-LEASE: Millis = 15_000
-"""Time for which a share counts without being renewed; after that, a dead instance's slots are free."""
 
 
 def share(parts: Mapping[str, SlotShare], me: str, limit: int, busy: int, wanted: int, now: Millis) -> dict[str, SlotShare]:

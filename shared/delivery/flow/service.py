@@ -25,6 +25,17 @@ from .shared_limits import Limit, RateLimit, RateLimiter, SharedSlots
 
 log = logging.getLogger(__name__)
 
+UNREAD: Millis = 2_000
+"""Hold of a channel whose settings could not be read."""
+PROBE_PENDING: Millis = 2_000
+"""Hold of a channel while a probe runs."""
+PROMISE = 5.0
+"""Seconds within which an owner that was allowed to claim the probe is expected to start it."""
+SPREAD: Millis = 3_000
+"""Shards that wait for the same instant come back spread over this time."""
+GRACE: Millis = SPREAD + 1_000
+"""Time for which only an event that has not failed yet may be the probe."""
+
 
 class DeliveryLimits(Protocol):
     """A tenant's limits on deliveries; None means no limit."""
@@ -76,18 +87,6 @@ class ChannelDirectory(Protocol):
 
     async def target_now(self, tenant: str, channel: str) -> Target | None:
         """Return the channel as it is stored now. Raises `StorageError`."""
-
-
-UNREAD: Millis = 2_000
-"""Hold of a channel whose settings could not be read."""
-PROBE_PENDING: Millis = 2_000
-"""Hold of a channel while a probe runs."""
-PROMISE = 5.0
-"""Seconds within which an owner that was allowed to claim the probe is expected to start it."""
-SPREAD: Millis = 3_000
-"""Shards that wait for the same instant come back spread over this time."""
-GRACE: Millis = SPREAD + 1_000
-"""Time for which only an event that has not failed yet may be the probe."""
 
 
 class Flow:

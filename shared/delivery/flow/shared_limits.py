@@ -1,14 +1,14 @@
 """Limits of a channel or a tenant that all instances share through table `TocsinLimits` (partition {tenant}).
 
-    rate:deliveries[:{channel}]    deliveries per second: instances take blocks of it (`RateLimiter`)
+    rate:events                    events per second that a tenant lets in: instances take blocks of it (`RateLimiter`)
+    rate:deliveries[:{channel}]    deliveries per second, likewise
     slots[:{channel}]              deliveries at once: how many each instance holds, and until when
 
 Without a limit none of these rows exists and the table is not read.
 
-One row per rate (`rate:events` for `events_per_second`, others for deliveries) holds `tat`, the
-theoretical arrival time of the generic cell rate algorithm (ITU-T I.371), in microseconds of wall time. Each event advances it by 1/rate,
-and it may be at most one second ahead of now. So a tenant that rested may use one second's worth at once, and no border of a time window
-lets twice as much through.
+The row of a rate holds `tat`, the theoretical arrival time of the generic cell rate algorithm (ITU-T I.371), in microseconds of wall time.
+Each event advances it by 1/rate, and it may be at most one second ahead of now. So a tenant that rested may use one second's worth at once,
+and no border of a time window lets twice as much through.
 
 An instance takes a block of events with one conditional write, about as much as it needed in the second before, and spends it from memory
 for at most a second. The rate over all instances is exceeded by at most the blocks that they hold: one each.
@@ -34,7 +34,6 @@ from .rules import SlotShare
 
 log = logging.getLogger(__name__)
 
-
 ROW = "rate:events"
 BURST = 1.0
 """Seconds of the rate that may be used at once."""
@@ -43,6 +42,12 @@ TOLERANCE = 5.0
 rate, and is ignored; otherwise one such write could block a tenant for hours."""
 RATE_TRIES = 6
 """Conditional writes that are tried when other instances take blocks at the same time."""
+SLOT_TRIES = 5
+"""The same for shares of slots."""
+LEAST_PAUSE = 0.5
+"""Seconds between two reads of the table for one limit: what became free meanwhile is taken with one write."""
+RENEW = 5.0
+"""Seconds after which a share of slots in use is renewed."""
 _MAX_SHARES = 10_000
 
 
@@ -245,13 +250,6 @@ class RateLimiter:
         share.full_until = self._clock.monotonic() + 0.1
 
 
-LEAST_PAUSE = 0.5
-"""Seconds between two reads of the table for one limit: what became free meanwhile is taken with one write."""
-RENEW = 5.0
-"""Seconds after which a share in use is renewed."""
-TRIES = 5
-
-
 class Limit(Protocol):
     """One limit on deliveries. Call `start` only while `ready`; each `start` needs an `end`."""
 
@@ -366,7 +364,7 @@ class SharedSlots:
                 return None
             return CONFLICT
 
-        if isinstance(await try_repeatedly(attempt, TRIES), WriteConflict):
+        if isinstance(await try_repeatedly(attempt, SLOT_TRIES), WriteConflict):
             log.debug("Other processes keep changing %s of %s", self._row, self._tenant, extra={"action": "slots_contended"})
 
 

@@ -65,16 +65,16 @@ class Crons:
                 continue
             try:
                 await self._recurring.delete(tenant, schedule_id(cron_id, each), {})
-            except Problem as missing:
-                if missing.status != 404:
+            except Problem as refused:
+                if refused.status != 404:
                     raise
 
     async def _own(self, tenant: str, cron_id: str, kind: str) -> StoredSchedule | None:
         """Return the schedule of this cron, or None if it does not exist or another API created it."""
         try:
             schedule = await self._recurring.get(tenant, schedule_id(cron_id, kind))
-        except Problem as missing:
-            if missing.status != 404:
+        except Problem as refused:
+            if refused.status != 404:
                 raise
             return None
         return schedule if schedule.definition.api == API_NAME else None

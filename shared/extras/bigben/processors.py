@@ -38,8 +38,8 @@ class Processors:
         try:
             # Read from storage: a cached answer may be older than the tenant, and the tenant's limits must not be overwritten.
             await self._directory.home(name)
-        except Problem as missing:
-            if missing.status != 404:
+        except Problem as refused:
+            if refused.status != 404:
                 raise
             await self._directory.put(name, Tenant())
         await self._directory.channels.put(name, CHANNEL, spec)
@@ -62,8 +62,8 @@ class Processors:
         for name in tenants:
             try:
                 channel, _ = await self._directory.channels.get(name, CHANNEL)
-            except Problem as missing:
-                if missing.status != 404:
+            except Problem as refused:
+                if refused.status != 404:
                     raise
                 continue
             found[name] = processor_of(name, channel.model_dump(mode="json"), whole=whole)

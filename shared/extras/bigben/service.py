@@ -242,9 +242,9 @@ class BigBen:
         raw = rules.patch(wanted, event, int(row.props["due"]), past=self._is_past(wanted))
         due, change = await self._scheduler.ingest.patch(wanted.tenant, *await parse_body(_PATCH, raw, "payload"), row.props)
         change["labels"] = orjson.dumps(rules.labels(wanted)).decode()
-        unchanged = ChangeRequest(wanted.tenant, {"if-match": etag_of_row(row)}, by)
+        unchanged = ChangeRequest(wanted.tenant, {"if-match": etag_of_row(row)}, by, row)
         try:
-            await self._scheduler.changes.put(unchanged, row, due, change)
+            await self._scheduler.changes.put(unchanged, event, due, change)
         except Problem as refused:
             if refused.status != 412:
                 raise

@@ -3,10 +3,9 @@
 A round is as if its reports had come one after the other at one moment, with no other write in between. Its view is read after the last of
 them has come, and everything is written in one transaction on the ETags of that view, or decided again.
 
-The other fleets of a tenant are asked about the VMs that an event names and that have no agent of the asking fleet.
-
-Agents of all fleets of one scope report the same events. A fleet that knows some of the named VMs stores in its own row of the event which
-these are, and since when it agrees that others approve the event for them. No tenant learns of another tenant's VMs.
+Agents of all fleets of one scope report the same events. About the VMs that an event names and that have no agent of the asking fleet, the
+other fleets of its tenant are asked. A fleet that knows some of the named VMs stores in its own row of the event which these are, and since
+when it agrees that others approve the event for them. No tenant learns of another tenant's VMs.
 """
 
 from __future__ import annotations
@@ -45,11 +44,21 @@ from .views import answer_out
 
 log = logging.getLogger(__name__)
 
-
 SEARCH_AGE: Final = 5.0
 """Seconds for which a process remembers which fleets of a tenant have an event. What they say about it is read anew each time."""
 MOST_SEARCHES: Final = 1000
 READS_AT_ONCE: Final = 16
+MOST_SIZES: Final = 10_000
+"""Fleets whose sizes a process remembers."""
+MOST_REPORTS: Final = SURE_ROWS
+"""Reports of one round: each writes the row of its node."""
+MOST_CHARACTERS: Final = 500_000
+"""Characters of the reports of one round, about. A transaction has at most 4 MiB."""
+MOST_DRAINED: Final = 90
+"""Nodes whose drain one round changes, about as many as one transaction takes. The others follow with their own reports."""
+MOST_GETS: Final = 3
+"""Nodes whose rows are read one by one. For more of them, one read of all nodes costs fewer requests."""
+TOO_MANY_EVENTS: Final = f"a fleet has at most {MAX_OPEN:,} open events"
 
 
 class OtherFleets:
@@ -79,19 +88,6 @@ class OtherFleets:
             events: list[EventRow | None] = await asyncio.gather(*(self._store.event(key, event_id) for key in some))
             found += [key.partition(":")[2] for key, event in zip(some, events, strict=True) if event is not None]
         return tuple(found) or None
-
-
-MOST_SIZES: Final = 10_000
-"""Fleets whose sizes a process remembers."""
-MOST_REPORTS: Final = SURE_ROWS
-"""Reports of one round: each writes the row of its node."""
-MOST_CHARACTERS: Final = 500_000
-"""Characters of the reports of one round, about. A transaction has at most 4 MiB."""
-MOST_DRAINED: Final = 90
-"""Nodes whose drain one round changes, about as many as one transaction takes. The others follow with their own reports."""
-MOST_GETS: Final = 3
-"""Nodes whose rows are read one by one. For more of them, one read of all nodes costs fewer requests."""
-TOO_MANY_EVENTS: Final = f"a fleet has at most {MAX_OPEN:,} open events"
 
 
 class ReceivedReport(NamedTuple):

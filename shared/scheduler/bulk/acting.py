@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from ...core.errors import OutcomeUnknown, Problem, Rejected
 from ...storage.ports import Props, Row
-from ..changes.table import CHANGED, GONE, VERBS
+from ..changes.table import CHANGED, GONE, VERBS, JobTimes
 from ..changes.verbs import ChangeRequest, Changes
 from ..keys import Address
 from ..protocol.changing import find
@@ -83,14 +83,14 @@ class Acting:
 
     async def _change(self, tenant: str, job_id: str, job: BulkJob, row: Row) -> None:
         """Carry the job's verb out on an event as it was just read."""
-        verb = VERBS[job.action]
-        moved = verb.due(row.props, self._clock.now(), job.due, job.by) if verb.due is not None else None
-        request = ChangeRequest(tenant, {"if-match": etag_of_row(row)}, self._changes.received(verb.members), nonce=_nonce(job_id))
+        verb, event_id = VERBS[job.action], str(row.props["id"])
+        moved = verb.due(row.props, JobTimes(now=self._clock.now(), due=job.due, by=job.by)) if verb.due is not None else None
+        request = ChangeRequest(tenant, {"if-match": etag_of_row(row)}, self._changes.received(verb.members), row, _nonce(job_id))
         if moved is None:
-            await verb.one(self._changes, request, str(row.props["id"]))
+            await verb.one(self._changes, request, event_id)
         else:
             marked: Props = {MARK: ",".join([job_id, *_marks(row.props)][:MOST_UNFINISHED])}
-            await self._changes.put(request, row, max(moved[0], 0), marked | moved[1])
+            await self._changes.put(request, event_id, max(moved[0], 0), marked | moved[1])
 
 
 def _nonce(job_id: str) -> str:

@@ -146,10 +146,10 @@ class Collapsing:
             if may_change(found.props) == "already-firing":
                 raise Problem(409, "already-firing", FIRING, headers={"retry-after": "1"})
             due, change = replacement(found.props, ready.props, ready.due)
-            request = ChangeRequest(tenant, {"if-match": etag_of_row(found)}, received)
+            request = ChangeRequest(tenant, {"if-match": etag_of_row(found)}, received, found)
             try:
                 stays = due == int(found.props["due"]) and found.props["state"] == "scheduled"
-                row = await self._changes.put(request, found, None if stays else due, change)
+                row = await self._changes.put(request, event_id, None if stays else due, change)
             except Problem as problem:
                 if problem.code not in _CHANGED:
                     raise

@@ -139,11 +139,11 @@ class Fanouts:
 
     async def carry_out(self, verb: Verb, request: ChangeRequest, fanout: str) -> ShownFanout:
         """Carry a verb out on each event. Return what became of each. Raises 404, 412, 422."""
-        if request.patch is not None:
-            request = request._replace(patch=self._of_all(request.patch))
         members = await self.members(request.tenant, fanout)
         if members is None:
             raise not_found("event")
+        if request.patch is not None:
+            request = request._replace(patch=self._of_all(request.patch))
         check_if_match(request.headers, etag_of_members(members))
 
         async def line(member: Member) -> dict[str, Any]:

@@ -33,6 +33,16 @@ _CANCEL: Final = ("flag", "next", ORIGIN, KEY, OVERLAP, RECEIVED)
 """Properties of an event that its cancel depends on, besides those of every filter."""
 
 
+class JobTimes(NamedTuple):
+    """The times from which the new due time of an event that a job moves follows."""
+
+    now: Millis
+    due: Millis
+    """The job's `due`: the new time itself; 0 if the job has none."""
+    by: Millis
+    """The job's `by`: time from the former due time to the new one, negative for an earlier one."""
+
+
 class Verb(NamedTuple):
     """A change of events."""
 
@@ -46,23 +56,23 @@ class Verb(NamedTuple):
     """Members of an event that it sets, as its receipt names them. None: it leaves no receipt, and `If-Match` says nothing to it."""
     acts_on: tuple[str, ...] = ("scheduled", "retrying")
     """States of events on which a job carries it out."""
-    due: Callable[[Props, Millis, Millis, Millis], tuple[Millis, Props]] | None = None
-    """Return the new due time and other changes of an event that a job moves. The times: now, and the job's `due` and `by`."""
+    due: Callable[[Props, JobTimes], tuple[Millis, Props]] | None = None
+    """Return the new due time and other changes of an event that a job moves."""
     together: Callable[[Changes, ChangeRequest, EventFilter, Sequence[Address]], Awaitable[dict[Address, str]]] | None = None
     """Carry it out on those of at most 100 events of a shard that match; return the result for those that need no more: the reason why an
     event is skipped, '' for done. Raises `StorageError`; repeat it then."""
 
 
-def _moved(props: Props, now: Millis, due: Millis, by: Millis) -> tuple[Millis, Props]:
-    new = due + int(props.get("shift", 0)) if due else int(props["due"]) + by
-    if asked_due(props, new) > now + MAX_DURATION:
+def _moved(props: Props, times: JobTimes) -> tuple[Millis, Props]:
+    new = times.due + int(props.get("shift", 0)) if times.due else int(props["due"]) + times.by
+    if asked_due(props, new) > times.now + MAX_DURATION:
         raise Problem(422, "due-too-late", "the due time is more than 3660 days ahead")
     # It keeps its place in its window.
     return new, {name: props[name] for name in WINDOW} if "flex" in props else {}
 
 
-def _fired(props: Props, now: Millis, due: Millis, by: Millis) -> tuple[Millis, Props]:
-    return now + FIRE_IN, {**dict.fromkeys(WINDOW, 0), **asked_props(props)}
+def _fired(props: Props, times: JobTimes) -> tuple[Millis, Props]:
+    return times.now + FIRE_IN, {**dict.fromkeys(WINDOW, 0), **asked_props(props)}
 
 
 async def _cancel_together(

@@ -154,15 +154,14 @@ class Changes:
         if request.seen is None or request.seen.props["id"] != event_id or request.patch is None:
             raise not_found("event")
         due, change = await self._ingest.patch(request.tenant, request.patch, request.body, request.seen.props)
-        return await self.put(request, request.seen, due, change)
+        return await self.put(request, event_id, due, change)
 
-    async def put(self, request: ChangeRequest, seen: Row, due: Millis | None, change: Props) -> Row:
+    async def put(self, request: ChangeRequest, event_id: str, due: Millis | None, change: Props) -> Row:
         """Change the event as it was just read; `due` also moves it, None does not. Raises 404, 409, 412, 503."""
-        request, event_id = request._replace(seen=seen), str(seen.props["id"])
         if due is not None:
             return await self.move(request, event_id, due, change)
         change, match = self._checked(request, event_id, change)
-        async with self._in_line(seen, None, change):
+        async with self._in_line(request.seen, None, change):
             address = await self._address(request.tenant, event_id)
             steps = edit_or_move(address, change, self._ids.name(), match)
             return await self._placed(request.tenant, event_id, await self._carry(address, steps))

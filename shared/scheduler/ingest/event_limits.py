@@ -31,6 +31,12 @@ from ..timings import OPEN_COUNT_FRESH_FOR, OPEN_EVENTS_RETRY, UNSETTLED_WAIT
 
 log = logging.getLogger(__name__)
 
+TOLD_EVERY: Final = 3600.0
+"""Seconds in which a process notes a limit of a tenant once. The stored notice refuses what other processes note in this time."""
+MOST_KNOWN: Final = 10_000
+"""Limits of tenants of which a process remembers when it noted them."""
+_NOTHING_REFUSED = too_many(OPEN_EVENTS_RETRY, "a limit is exceeded", "none")
+
 
 @dataclass(slots=True)
 class _Known:
@@ -126,11 +132,6 @@ class OpenEvents:
                 way.cancel()
 
 
-TOLD_EVERY: Final = 3600.0
-"""Seconds in which a process notes a limit of a tenant once. The stored notice refuses what other processes note in this time."""
-MOST_KNOWN: Final = 10_000
-
-
 class LimitNotices:
     """Notes limits that were reached. One per process."""
 
@@ -160,9 +161,6 @@ class LimitNotices:
         except StorageError as error:
             self._told.pop((tenant, limit), None)
             log.debug("A limit that was reached could not be noted: %s", error, extra={"action": "notice_postponed", "tenant": tenant})
-
-
-_NOTHING_REFUSED = too_many(OPEN_EVENTS_RETRY, "a limit is exceeded", "none")
 
 
 class Admission:

@@ -1,4 +1,4 @@
-"""The messages in the ingest queue.
+"""The messages in the ingest queue, and how they are sent: events that arrive together share a message, so there are far fewer messages.
 
 A *signed message* is the service's own: `tocsin1.{mac}.{JSON}` with checked events, each with its id. Only a holder of the master key can
 make one. Its events are complete rows except for the payload, which is kept as sent: no later change of rules can refuse what was
@@ -10,8 +10,6 @@ the time of the first one.
 
 A *producer message* is `{"tenant", "key", "event": {...}}` or `"events": [...]`, with an optional `traceparent`. It is checked like a
 request.
-
-Sends events to the ingest queue. Events that arrive together share a message, so the queue takes far fewer messages than events.
 """
 
 from __future__ import annotations
@@ -43,7 +41,6 @@ from .open_shards import DeadlineExceeded, Sink
 
 log = logging.getLogger(__name__)
 
-
 MARK = "tocsin1."
 _MAC = 32
 """Hexadecimal digits: 128 bits."""
@@ -53,6 +50,11 @@ MAX_PRODUCER_MESSAGE = 46 * 1024
 """Largest producer message in bytes: its events must also fit a signed message, with the added properties."""
 _FRAGMENTS = ("retry", "labels")
 """Properties that contain JSON: written as strings, they would grow."""
+_CARRIED = b'{"id":'
+_WITHIN = b',"message":'
+"""The beginnings of a carried message, and of the message within it."""
+IN_FLIGHT = 8
+"""Messages that are being sent at once."""
 
 
 class QueuedEvent(NamedTuple):
@@ -156,10 +158,6 @@ def parse_signed_message(key: bytes, text: str) -> SignedMessage | None:
     return SignedMessage([_decode(raw) for raw in elements(events)], bool(found["admitted"]), int(found["tries"]))
 
 
-_CARRIED = b'{"id":'
-_WITHIN = b',"message":'
-
-
 def carry_message(key: bytes, message: Message) -> str:
     """Return the text with which a message is sent once more, as the same message.
 
@@ -235,10 +233,6 @@ def as_stored_now(event: EventToStore, now: Millis) -> EventToStore:
     if taken != now:
         props.update({"asked": taken, "created": now})
     return event
-
-
-IN_FLIGHT = 8
-"""Messages that are being sent at once."""
 
 
 class _Pending(NamedTuple):

@@ -216,8 +216,8 @@ async def _carried_out(call: Call[Scheduler, Any], verb: Verb, seen: Row | None 
         if row is None and (row := await scheduler.lookup.event(call.tenant, event_id)) is None:
             raise not_found("event")
         return await _shown(call, verb.status, row)
-    except Problem as none:
-        if none.status != 404:
+    except Problem as refused:
+        if refused.status != 404:
             raise
     report = await scheduler.fanouts.carry_out(verb, request, event_id)
     return Answer(200 if verb.status == 204 else verb.status, report.body, etag=report.etag)

@@ -8,7 +8,6 @@ from shared.scheduler.changes.verbs import condition
 from shared.scheduler.properties import receipts
 from shared.scheduler.properties.receipts import MEMBERS, RECEIVED, Received, ReceivedChange, receipts_of
 from shared.scheduler.protocol import changing, moving
-from shared.scheduler.protocol import changing as reusing
 from shared.scheduler.rules import is_over
 from tests.model.changes import plays
 from tests.model.checking.checker import Report, explore
@@ -87,8 +86,8 @@ def cancel_overtaken() -> list[Patch]:
 
 def ended_event_forgotten() -> list[Patch]:
     """An id that was taken over, and names an event that was never stored, is free for anybody."""
-    plain = reusing.register_id
-    return [(reusing, "register_id", lambda tenant, event_id, body_hash, here, standing: plain(tenant, event_id, body_hash, here))]
+    plain = changing.register_id
+    return [(changing, "register_id", lambda tenant, event_id, body_hash, here, standing: plain(tenant, event_id, body_hash, here))]
 
 
 MUTANTS = [

@@ -21,7 +21,6 @@ from shared.scheduler.facets import FACETS
 from shared.scheduler.keys import Address, event_row, id_partition, index_key, index_partition, shard_key
 from shared.scheduler.properties.receipts import MEMBERS, Received, noted
 from shared.scheduler.protocol import changing, ingest
-from shared.scheduler.protocol import changing as reusing
 from shared.scheduler.shard import gate
 from shared.scheduler.timings import CHANGES_FOR
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
@@ -145,7 +144,7 @@ def poster(request: Request) -> Any:
         opened = ingest.OpenShard(shard_key(TENANT, name), name, 0, FACETS)
         yield from ingest.file_shard(opened.shard, 0, sent=False)
         here = Address(opened.shard, event_row(0))
-        known = yield from timed(reusing.reuse_id(TENANT, X, "hash", here, lambda props: standing(received, props) == "over"), came)
+        known = yield from timed(changing.reuse_id(TENANT, X, "hash", here, lambda props: standing(received, props) == "over"), came)
         if isinstance(known, ingest.KnownId):
             return ((standing(received, known.row.props), request.name),)
         props = {**entry(X, **request.change).props, **received.noted()}

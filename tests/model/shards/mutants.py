@@ -16,7 +16,6 @@ from shared.scheduler.facets.finding import Labels, States
 from shared.scheduler.keys import END_EVENTS, FIRST_EVENT, GATE, Address, index_partition, shard_tenant
 from shared.scheduler.points import Filing
 from shared.scheduler.protocol import changing, dispatch, holding, ingest, moving, owning
-from shared.scheduler.protocol import changing as reusing
 from shared.scheduler.shard import gate
 from shared.scheduler.shard.gate import HeldGate, parse_gate
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
@@ -393,7 +392,7 @@ def redriven_unnoted() -> list[Patch]:
 
 def id_taken_over_without_etag() -> list[Patch]:
     """The id of an ended event is taken over, although another event may have taken it over since."""
-    plain = reusing.reuse_id
+    plain = changing.reuse_id
 
     def reuse_id(*args: Any) -> Any:
         def change(effect: Any) -> Any:
@@ -404,7 +403,7 @@ def id_taken_over_without_etag() -> list[Patch]:
 
         return relay(plain(*args), change)
 
-    return [(reusing, "reuse_id", reuse_id)]
+    return [(changing, "reuse_id", reuse_id)]
 
 
 def mark_without_etag() -> list[Patch]:

@@ -8,7 +8,6 @@ from typing import Any
 from shared.scheduler.facets.finding import STATE_ROWS, key_of, partition_of
 from shared.scheduler.keys import Address, event_row, id_partition, index_key, index_partition, shard_key
 from shared.scheduler.protocol import changing, dispatch
-from shared.scheduler.protocol import changing as reusing
 from shared.scheduler.shard import gate
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 
@@ -131,7 +130,7 @@ CREATORS: Starts = {"a": ("writer", lambda: creator("a", "x"), always), "b": ("w
 
 
 def _reuser(name: str) -> Any:
-    return creator(name, "x", lambda *args: reusing.reuse_id(*args))
+    return creator(name, "x", lambda *args: changing.reuse_id(*args))
 
 
 REUSERS: Starts = {"a": ("writer", lambda: _reuser("a"), always), "b": ("writer", lambda: _reuser("b"), always)}

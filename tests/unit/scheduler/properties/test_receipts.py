@@ -165,7 +165,8 @@ async def test_a_patch_does_not_undo_a_later_move_by_another_call(world: Stallin
         row = await app.scheduler.lookup.event("demo", "x")
         assert row is not None
         due = world.now + 60_000
-        await world.do(app.scheduler.changes.put(ChangeRequest("demo", by=app.scheduler.changes.received(MOVED)), row, due, {}))
+        request = ChangeRequest("demo", by=app.scheduler.changes.received(MOVED), seen=row)
+        await world.do(app.scheduler.changes.put(request, "x", due, {}))
     assert (await world.end(old, go)).code == "changed-meanwhile"
     assert (await world.demo.event("x"))["due"] < to_text(START + 3_600_000)
 
