@@ -4,8 +4,7 @@
     look    read the index and send what is due; read the plan; send the missing wakes; store the plan
 
 Wakes are sent before the plan names them: a plan that names a wake which was never sent would keep others from sending it. Nothing is
-written on a condition but what a filer adds, and that only to forget no wake that another one has added: whoever is unsure sends. A look
-writes the pauses that wakes have chosen only if it has changed them: another look may have chosen since it read the plan.
+written on a condition but what a filer adds, and that only to forget no wake that another one has added: whoever is unsure sends.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ...core.errors import StorageError
 from ...engine import effects
 from ...engine.effects import Steps, get, write
 from ...storage.names import QUEUE_SHARDS, SWEEPS
-from ...storage.ports import ANY, Applied, Insert, Merge, Op, Replace, Row, Upsert
+from ...storage.ports import Applied, Insert, Op, Replace, Row, Upsert
 from .rules import PLAN, Plan, after_wake, is_covered, planned_wakes, wakes_for
 
 log = logging.getLogger(__name__)
@@ -30,8 +29,6 @@ PK_PLAN: Final = "plan"
 PLAN_ROW: Final = "wakes"
 NO_SHARD: Final = "~"
 """The shard that a wake's message names: no shard has this name. A release that does not know wakes finds nothing to do."""
-_CHOSEN: Final = frozenset({"seen", "close_until", "early_until"})
-"""Properties of the plan from which the pause between two messages follows."""
 
 
 def wake_text(at: Millis) -> str:
@@ -74,27 +71,16 @@ def send_wakes(times: Sequence[Millis]) -> Steps[tuple[Millis, ...]]:
     return taken
 
 
-def store_plan(*ops: Op) -> Steps[bool]:
-    """Store the plan by the first of these writes that is not refused; return True if it is stored.
+def store_plan(plan: Plan, op: Op | None = None) -> Steps[bool]:
+    """Store the plan; return True if it is stored. op: the write, by default an unconditional one.
 
     A plan that cannot be stored is no failure of those whose wakes it names: these are in the queue.
     """
     try:
-        for op in ops:
-            if isinstance((yield from write(SWEEPS, PK_PLAN, op)), Applied):
-                return True
+        return isinstance((yield from write(SWEEPS, PK_PLAN, op or Upsert(PLAN_ROW, PLAN.encode(plan)))), Applied)
     except StorageError as error:
         log.info("The plan of wakes could not be stored: %s", error, extra={"action": "plan_unstored"})
-    return False
-
-
-def store_look(plan: Plan, read: Plan) -> Steps[bool]:
-    """Store the plan at the end of a look that has `read` it; return True if it is stored."""
-    props, before = PLAN.encode(plan), PLAN.encode(read)
-    changed = {name: value for name, value in props.items() if name not in _CHOSEN or value != before[name]}
-    # Without a look before this one, there may be no row.
-    known = (Merge(PLAN_ROW, changed, ANY),) if read.looked else ()
-    return (yield from store_plan(*known, Upsert(PLAN_ROW, props)))
+        return False
 
 
 def ask_wake(message: Millis, now: Millis, gap: Millis | None, *, sent: bool, warm: bool = False) -> Steps[Plan]:
@@ -110,7 +96,7 @@ def ask_wake(message: Millis, now: Millis, gap: Millis | None, *, sent: bool, wa
     plan = plan.with_wakes((yield from send_wakes(wakes_for(message, now, pause, sent=sent, warm=warm))), now)
     op = Insert(PLAN_ROW, PLAN.encode(plan)) if row is None else Replace(PLAN_ROW, PLAN.encode(plan), row.etag)
     # If it is refused or lost, the wakes are in the queue nevertheless, and others who do not know of them send more.
-    yield from store_plan(op)
+    yield from store_plan(plan, op)
     return plan
 
 
@@ -146,11 +132,11 @@ def end_look(
 
     gap: a fixed one; None for the plan's own. The other parameters are those of `rules.planned_wakes`.
     """
-    now, alive, read = times.now, times.wake is not None, plan
+    now, alive = times.now, times.wake is not None
     if times.wake is not None:
         plan = after_wake(plan, times.wake, now, times.started)
     plan = plan.trusted(times.began, now)
     new = planned_wakes(plan, messages, unsent, now, gap or plan.gap(now), alive=alive, alone=alone, beside=beside)
     taken = yield from send_wakes(new)
     plan = plan.with_wakes(taken, now)._replace(looked=times.began, woke=now if alive else plan.woke)
-    return LookEnd(plan, taken, (yield from store_look(plan, read)))
+    return LookEnd(plan, taken, (yield from store_plan(plan)))
