@@ -16,7 +16,7 @@ param fleet string
 param vaultName string
 param vaultGroup string
 
-@description('The secret of a node is this and the name of its VM, with `--` for each dot and underscore.')
+@description('The secret of a node is this and the name of its VM, with `--u` for an underscore, `--d` for a dot, and `--h` for two hyphens.')
 param keyPrefix string = 'agent-'
 
 @description('Storage account, its resource group, and container of the wheel.')
@@ -60,7 +60,7 @@ module keyAccess 'key.bicep' = [
     scope: resourceGroup(vaultGroup)
     params: {
       vaultName: vaultName
-      secretName: '${keyPrefix}${replace(replace(name, '.', '--'), '_', '--')}'
+      secretName: '${keyPrefix}${replace(replace(replace(name, '--', '--h'), '_', '--u'), '.', '--d')}'
       principalId: machines[index].identity.principalId
     }
   }

@@ -76,8 +76,8 @@ try https://storage.azure.com/ "$WHEEL_URL" "$wheel"
 echo "$WHEEL_SHA256  $wheel" | sha256sum -c - >/dev/null || fail "the wheel is not the one that was asked for: its SHA-256 differs"
 
 vm=$(metadata 'instance/compute/name?api-version=2021-02-01&format=text')
-# Names of secrets have no dot and no underscore, as those of a scale set's machines do.
-secret=$SECRET_PREFIX$(printf %s "$vm" | sed 's/[._]/--/g')
+# Names of secrets have no dot and no underscore, as those of a scale set's machines do. No two machines share a secret.
+secret=$SECRET_PREFIX$(printf %s "$vm" | sed 's/--/--h/g; s/_/--u/g; s/[.]/--d/g')
 try https://vault.azure.net "$VAULT_URL/secrets/$secret?api-version=7.4" "$work/secret"
 "$python" -c 'import json, sys; sys.stdout.write(json.load(sys.stdin)["value"])' <"$work/secret" >"$work/agent.key"
 

@@ -106,7 +106,9 @@ async def _run_in(
         process = starting.result()
     except BaseException as error:
         os.close(reading)
-        if cancelled or not isinstance(error, OSError):
+        if cancelled:
+            raise asyncio.CancelledError from error
+        if not isinstance(error, OSError):
             raise
         raise TocsinError(f"the guard of the command cannot be started: {error.strerror}") from None
     events: dict[str, Any] = {}

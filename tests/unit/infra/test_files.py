@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -188,7 +190,24 @@ def test_the_installer_replaces_an_agent_whose_virtual_environment_is_a_folder(m
 
 def test_a_machine_with_an_underscore_in_its_name_reads_a_secret_whose_name_may_exist(machine: Path, sources: Mapping[str, str]) -> None:
     assert install(machine, sources, VM="vm1_0.a").returncode == 0
-    assert "https://v.vault.azure.net/secrets/agent-vm1--0--a?" in (machine / "log").read_text()
+    assert "https://v.vault.azure.net/secrets/agent-vm1--u0--da?" in (machine / "log").read_text()
+
+
+def test_each_machine_has_a_secret_of_its_own(sources: Mapping[str, str]) -> None:
+    """Machines with one secret could report for each other. The template's name and the installer's are the same, for each name."""
+    names = ["".join(each) for length in range(1, 6) for each in itertools.product("a-_.uhd", repeat=length)]
+    ((*_, command),) = re.findall(
+        r"secret=(\$SECRET_PREFIX)\$\(printf %s \"\$vm\" \| (sed .*)\)$", sources["agent/install.sh"], re.MULTILINE
+    )
+    done = subprocess.run(["sh", "-c", command], input="\n".join(names), capture_output=True, text=True, check=True)
+    read = done.stdout.splitlines()
+    assert len(set(read)) == len(names) and all(re.fullmatch("[a-z-]+", each) for each in read)
+    ((inner, steps),) = re.findall(
+        r"secretName: '\$\{keyPrefix\}\$\{((?:replace\()+name)((?:, '[^']*', '[^']*'\))+)\}'", sources["agent/agent.bicep"]
+    )
+    pairs = re.findall(r", '([^']*)', '([^']*)'\)", steps)
+    assert inner.count("replace(") == len(pairs)
+    assert [functools.reduce(lambda name, pair: name.replace(*pair), pairs, each) for each in names] == read
 
 
 def test_the_installer_takes_what_the_wheel_pins_with_its_hashes_and_builds_and_fetches_nothing_else(

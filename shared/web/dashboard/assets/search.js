@@ -35,7 +35,7 @@ async function total(ctx, filters) {
 function extent({ items, cursor, incomplete, all }) {
   if (!cursor) return `${plural(items.length, "event")}, sorted by due time. That is all.`;
   if (incomplete) return `Showing ${plural(items.length, "event")} so far. The search is not complete: the service has read as much as one search may read, and more events may match.`;
-const some = all && all > items.length ? `${count(items.length)} of ${count(all)}` : count(items.length);
+  const some = all && all > items.length ? `${count(items.length)} of ${count(all)}` : count(items.length);
   return `Showing ${some} events, sorted by due time among those shown. There are more.`;
 }
 

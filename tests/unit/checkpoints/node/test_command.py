@@ -139,6 +139,22 @@ async def test_cancelled_while_it_starts_it_returns_when_nothing_runs_any_more(t
     assert gone(tmp_path)
 
 
+async def test_cancelled_while_it_starts_in_vain_it_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    starting = asyncio.Event()
+
+    async def refused(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+        starting.set()
+        await asyncio.sleep(0.01)
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refused)
+    task = asyncio.create_task(run_in(turn_of(LONG), ["true"], grace=1, environment=environment()))
+    await starting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_program_may_use_its_grace_to_tidy_up(tmp_path: Path) -> None:
     script = f"trap 'echo tidy > {tmp_path}/tidy; exit 0' TERM; echo $$ >> {tmp_path}/pids; while :; do sleep 0.05; done"
     task = asyncio.create_task(run_in(turn_of(LONG), ["sh", "-c", script], grace=60, environment=environment()))
