@@ -95,7 +95,7 @@ WEIGHT = 0.1
 class Place(NamedTuple):
     """The place of a shard among those whose due events wait for room. until: monotonic time at which it is lost."""
 
-    count: int
+    events: int
     """Due events that the shard may not claim yet."""
     until: float
 
@@ -161,7 +161,7 @@ class Lane:
         """Return the number of events without room that come before those of the owner's shard."""
         for lost in [other for other, place in self.places.items() if place.until < now]:
             del self.places[lost]
-        return sum(place.count for _, place in takewhile(lambda each: each[0] != owner, self.places.items()))
+        return sum(place.events for _, place in takewhile(lambda each: each[0] != owner, self.places.items()))
 
     def touch(self, now: float) -> None:
         """Note that the lane is used again. After a long rest, earlier observations no longer count."""
