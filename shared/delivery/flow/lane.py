@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Literal
+from itertools import takewhile
+from typing import Literal, NamedTuple
 
 from ..circuit_breaker import Tally
 from . import rules
@@ -91,6 +92,14 @@ WEIGHT = 0.1
 """Weight of the latest delivery in the mean duration of deliveries."""
 
 
+class Place(NamedTuple):
+    """The place of a shard among those whose due events wait for room. until: monotonic time at which it is lost."""
+
+    events: int
+    """Due events that the shard may not claim yet."""
+    until: float
+
+
 class Lane:
     """A channel in this process."""
 
@@ -107,11 +116,11 @@ class Lane:
         self.waits_since = 0.0
         """Monotonic time at which the line began."""
         self.owners: dict[object, int] = {}
-        """Owners with claimed events of this channel and their number, in order of arrival."""
+        """Owners with claimed events of this channel and their number, in order of arrival. An owner goes by the name of its shard."""
         self.claimed = 0
         """Claimed events of all owners, including deliveries in flight."""
-        self.booked = 0.0
-        """Monotonic time up to which shards without room must wait before they come back."""
+        self.places: dict[object, Place] = {}
+        """Owners whose events wait for room, in the order in which they asked first. A shard that rests meanwhile keeps its place."""
         self.promised = float("-inf")
         """Monotonic time at which an owner was last allowed to claim the probe that this process has won."""
         self.probing = False
@@ -119,6 +128,8 @@ class Lane:
         self.opened = 0
         """Number of times that this process has opened the breaker: what was read of the channel before may be outdated."""
         self.tally = Tally()
+        self._grows = True
+        """True until a delivery without an answer narrows the window, and again once the window is as wide as it may be."""
         self._mean = 0.0
         self._begun, self._begun_sum = 0, 0.0
         self._touched = 0.0
@@ -142,10 +153,20 @@ class Lane:
         else:
             del self.owners[owner]
 
+    def wait(self, owner: object, count: int, until: float) -> None:
+        """Note that `count` events of the owner's shard wait for room, and that it asks again at `until`."""
+        self.places[owner] = Place(count, until + rules.OVERDUE)
+
+    def before(self, owner: object, now: float) -> int:
+        """Return the number of events without room that come before those of the owner's shard."""
+        for lost in [other for other, place in self.places.items() if place.until < now]:
+            del self.places[lost]
+        return sum(place.events for _, place in takewhile(lambda each: each[0] != owner, self.places.items()))
+
     def touch(self, now: float) -> None:
         """Note that the lane is used again. After a long rest, earlier observations no longer count."""
         if not self.claimed and now - self._touched > rules.FORGET:
-            self.window, self._mean = min(rules.FIRST_WINDOW, self.most), 0.0
+            self.window, self._mean, self._grows = min(rules.FIRST_WINDOW, self.most), 0.0, True
         self._touched = now
 
     def begin(self, now: float) -> None:
@@ -161,6 +182,7 @@ class Lane:
         took = now - begun
         self._mean = took if self._mean == 0.0 else self._mean + WEIGHT * (took - self._mean)
         self.window = rules.widened(self.window, self.most) if answered else rules.narrowed(self.window)
+        self._grows = answered and (self._grows or self.window == self.most)
         self._touched = now
 
     def mean(self, now: float) -> float:
@@ -170,16 +192,18 @@ class Lane:
 
     def load(self, now: float) -> LaneLoad:
         """Return the lane's load at this moment."""
-        window, rate, shut = self.window, None, 0.0
+        window, widest, rate, shut = self.window, self.most, None, 0.0
         for limit in self.limits:
             shut = max(shut, limit.shut_for())
             if isinstance(limit, RateLimit):
                 rate = limit.rate if rate is None else min(rate, limit.rate)
             elif isinstance(limit, SharedSlots):
                 # Until a share is held, the amount is unknown: one delivery asks for it.
-                window = min(window, max(1, limit.held))
+                window, widest = min(window, max(1, limit.held)), min(widest, max(1, limit.held))
         mean = self.mean(now)
-        return LaneLoad(window, self.in_flight, self.claimed - self.in_flight, mean, rate, shut, self._mean == 0.0 and mean > rules.SILENT)
+        silent = self._mean == 0.0 and mean > rules.SILENT
+        grows = self._grows and not silent
+        return LaneLoad(window, self.in_flight, self.claimed - self.in_flight, mean, rate, shut, silent, widest if grows else window)
 
     def may_start(self) -> bool:
         """Return True if one more delivery may start now."""

@@ -27,6 +27,8 @@ OWNERS_SHARE = 4
 """One channel's share of the process's owners while it is crowded: one in four. All crowded channels together: one in two."""
 SOONEST, LATEST = 1.0, 60.0
 """Bounds of the time after which a shard without room comes back."""
+OVERDUE = 5.0
+"""Lateness with which a shard that has not come back loses its place: another process may serve it."""
 PAUSED_SOONEST: Millis = 30_000
 PAUSED_LATEST: Millis = 300_000
 """Bounds of the time after which a paused channel's shards look again: the longer the pause, the longer. Resuming wakes them at once."""
@@ -75,6 +77,8 @@ class LaneLoad(NamedTuple):
     """Seconds until its limits let the next delivery through, as far as known."""
     silent: bool = False
     """True if the receiver has never answered, for at least `SILENT` seconds."""
+    widest: int = 0
+    """The number to which the window grows while all deliveries are answered; not above `window` if it does not grow."""
 
 
 def capacity(load: LaneLoad) -> float:
@@ -102,6 +106,14 @@ def room(load: LaneLoad, ahead: float = AHEAD) -> int:
 def turn(load: LaneLoad, waiting: int) -> float:
     """Return the seconds that a new delivery would wait for its turn behind `waiting` others."""
     return max(load.shut, waiting / max(capacity(load), 1e-6))
+
+
+def drained(load: LaneLoad, count: int) -> float:
+    """Return the seconds after which the channel has taken `count` deliveries. A window that grows doubles with each round of answers."""
+    growing = min(count, max(0, load.widest - load.window))
+    rounds = math.log2(1 + growing / load.window) + (count - growing) / max(load.window, load.widest)
+    took = load.mean * rounds
+    return took if load.rate is None else max(took, count / max(load.rate, 1e-6))
 
 
 def widened(window: int, most: int) -> int:

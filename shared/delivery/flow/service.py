@@ -115,7 +115,7 @@ class Flow:
         await self.lanes.close()
 
     async def holds(self, owner: object, tenant: str, wanted: Mapping[str, int], fresh: Callable[[str], bool]) -> dict[str, ClaimHold]:
-        """Return what keeps `owner` from claiming `wanted` events of each channel; {} if nothing does.
+        """Return what keeps `owner` from claiming `wanted` events of each channel; {} if nothing does. owner: the name of its shard.
 
         fresh: returns True if some of a channel's events have not failed yet.
         """
@@ -185,13 +185,17 @@ class Flow:
             if len(lane.owners) >= share or (lane.owners and self.lanes.crowded(clock) >= self._owners // 2):
                 room = 0
         if room >= count:
+            lane.places.pop(owner, None)
             return None
         if room > 0 or owner in lane.owners:
-            return ClaimHold(now + 1_000 + round(1000 * min(turn, rules.AHEAD)), max(0, room), full=True)
-        # Each shard that is sent away gets the time after those sent away before it. It comes back half-way to that time: its estimate is
-        # better then, and other deliveries may have been faster.
-        lane.booked = min(max(lane.booked, clock + turn) + count / max(rules.capacity(load), 1e-6), clock + 2 * rules.LATEST)
-        wait = max(rules.SOONEST, load.shut, (lane.booked - clock) / 2)
+            wait = 1 + min(turn, rules.AHEAD)
+            lane.wait(owner, count - max(0, room), clock + wait)
+            return ClaimHold(now + round(1000 * wait), max(0, room), full=True)
+        # Each shard that is sent away waits behind those sent away before it. It comes back half-way to its end: its estimate is better
+        # then, and other deliveries may have been faster. It keeps its place, or its events would count twice.
+        ends = rules.drained(load, lane.waiting + lane.before(owner, clock) + count)
+        wait = max(rules.SOONEST, load.shut, min(ends / 2, rules.LATEST))
+        lane.wait(owner, count, clock + wait)
         return ClaimHold(now + round(wait * 1000), full=True)
 
     async def _behind(self, lane: Lane, target: Target, now: Millis, fresh: bool) -> ClaimHold:

@@ -208,7 +208,7 @@ class Owner:
                 return any(rows[rk]["state"] == "scheduled" and rows[rk]["channel"] == channel for rk in todo.claim)
 
             # An owner that claims nothing more does not ask: it might win the breaker's probe and not make it.
-            if holds := await self._flow.holds(self, self._tenant, wanted, fresh):
+            if holds := await self._flow.holds(self._session.shard, self._tenant, wanted, fresh):
                 self._holds = holds
                 self._paused.update(name for name, hold in holds.items() if hold.paused)
                 for name, hold in holds.items():
@@ -230,7 +230,7 @@ class Owner:
         self._shed_at = now + OWNER_TICK / 2
         rows = self._session.rows
         waiting = Counter([str(rows[rk].props["channel"]) for rk in self._attempts.waiting])
-        for channel, count in self._flow.surplus(self, self._tenant, waiting).items():
+        for channel, count in self._flow.surplus(self._session.shard, self._tenant, waiting).items():
             mine = sorted((int(rows[rk].props["due"]), rk) for rk in self._attempts.waiting if rows[rk].props["channel"] == channel)
             self._give_back({rk for _, rk in mine[-count:]})
 
@@ -325,7 +325,7 @@ class Owner:
         for rk in owning.claimed(self._session, self._running.keys() | self._outcomes.keys()):
             row = self._session.rows[rk]
             lane = self._flow.lanes.lane(self._tenant, str(row.props["channel"]))
-            lane.enter(self)
+            lane.enter(self._session.shard)
             self._running[rk] = lane
             start = max(int(row.props["due"]), int(row.props.get("next", 0)), self._keyed.start_of(rk))
             self._due_times.add(start, (row, lane))
@@ -340,14 +340,15 @@ class Owner:
         row, lane = event
         workers = self._workers.get(lane)
         if workers is None:
-            workers = self._workers[lane] = LaneWorkers(lane, self, self._clock, self._deliver, self._running, self._attempts.waiting)
+            workers = LaneWorkers(lane, self._session.shard, self._clock, self._deliver, self._running, self._attempts.waiting)
+            self._workers[lane] = workers
         workers.begin(row)
 
     def _cancel(self, rk: str, begun: asyncio.Task[None] | Lane) -> None:
         if isinstance(begun, asyncio.Task):
             begun.cancel()
             return
-        begun.leave(self)
+        begun.leave(self._session.shard)
         if begun in self._workers:
             self._workers[begun].drop(rk)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,14 @@ def test_window_doubles_with_each_round_and_halves_without_answers() -> None:
         window = rules.widened(window, 64)
     assert window == 2 * rules.FIRST_WINDOW
     assert rules.widened(64, 64) == 64 and rules.narrowed(64) == 32 and rules.narrowed(1) == 1
+
+
+def test_a_window_that_grows_takes_more_than_it_does_now() -> None:
+    assert rules.drained(LaneLoad(64, 64, 0, 0.32), 1_000) == 5.0
+    assert rules.drained(LaneLoad(4, 4, 0, 0.32), 1_000) == 80.0, "it does not grow"
+    assert rules.drained(LaneLoad(4, 4, 0, 0.32, widest=64), 60) == pytest.approx(4 * 0.32), "four rounds from 4 to 64"
+    assert rules.drained(LaneLoad(4, 4, 0, 0.32, widest=64), 1_060) == pytest.approx(4 * 0.32 + 5.0)
+    assert rules.drained(LaneLoad(4, 4, 0, 0.32, 10.0, widest=64), 1_000) == 100.0, "its rate is the limit"
 
 
 def test_paused_channel_is_looked_at_the_less_the_longer_it_is_paused() -> None:
