@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from ..circuit_breaker import Tally
@@ -157,11 +156,19 @@ class Lane:
         """Note that `count` events of the owner's shard wait for room, and that it asks again at `until`."""
         self.places[owner] = Place(count, until + rules.OVERDUE)
 
-    def before(self, owner: object, now: float) -> int:
-        """Return the number of events without room that come before those of the owner's shard."""
-        for lost in [other for other, place in self.places.items() if place.until < now]:
-            del self.places[lost]
-        return sum(place.events for _, place in takewhile(lambda each: each[0] != owner, self.places.items()))
+    def before(self, owner: object, now: float, enough: int) -> int:
+        """Return the number of events without room that come before those of the owner's shard, not counted on from `enough`."""
+        events, lost = 0, list[object]()
+        for other, place in self.places.items():
+            if place.until < now:
+                lost.append(other)
+            elif other == owner or events >= enough:
+                break
+            else:
+                events += place.events
+        for other in lost:
+            del self.places[other]
+        return events
 
     def touch(self, now: float) -> None:
         """Note that the lane is used again. After a long rest, earlier observations no longer count."""

@@ -116,6 +116,11 @@ def drained(load: LaneLoad, count: int) -> float:
     return took if load.rate is None else max(took, count / max(load.rate, 1e-6))
 
 
+def far(load: LaneLoad) -> int:
+    """Return a number of deliveries behind which a shard waits for `LATEST` in any case."""
+    return math.ceil(2 * LATEST * capacity(load._replace(window=max(load.window, load.widest))))
+
+
 def widened(window: int, most: int) -> int:
     """Return the window after an answer."""
     return min(most, window + 1)

@@ -193,7 +193,7 @@ class Flow:
             return ClaimHold(now + round(1000 * wait), max(0, room), full=True)
         # Each shard that is sent away waits behind those sent away before it. It comes back half-way to its end: its estimate is better
         # then, and other deliveries may have been faster. It keeps its place, or its events would count twice.
-        ends = rules.drained(load, lane.waiting + lane.before(owner, clock) + count)
+        ends = rules.drained(load, lane.waiting + lane.before(owner, clock, rules.far(load)) + count)
         wait = max(rules.SOONEST, load.shut, min(ends / 2, rules.LATEST))
         lane.wait(owner, count, clock + wait)
         return ClaimHold(now + round(wait * 1000), full=True)

@@ -60,6 +60,18 @@ def test_a_window_that_grows_takes_more_than_it_does_now() -> None:
     assert rules.drained(LaneLoad(4, 4, 0, 0.32, 10.0, widest=64), 1_000) == 100.0, "its rate is the limit"
 
 
+@given(
+    window=st.integers(1, 64),
+    widest=st.integers(1, 64),
+    mean=st.floats(0.001, 100),
+    rate=st.none() | st.floats(0.01, 1_000),
+    more=st.integers(0, 10_000),
+)
+def test_far_is_a_wait_of_at_least_twice_the_latest(window: int, widest: int, mean: float, rate: float | None, more: int) -> None:
+    load = LaneLoad(window, 0, 0, mean, rate, widest=max(window, widest))
+    assert rules.drained(load, rules.far(load) + more) >= 2 * rules.LATEST - 1e-6
+
+
 def test_paused_channel_is_looked_at_the_less_the_longer_it_is_paused() -> None:
     waits = [rules.look_again(NOW - paused, NOW) - NOW for paused in (0, 60_000, 400_000, 86_400_000)]
     assert waits == [30_000, 30_000, 100_000, 300_000]

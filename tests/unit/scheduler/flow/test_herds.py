@@ -45,6 +45,15 @@ async def test_a_shard_that_does_not_come_back_loses_its_place(world: World) -> 
     assert await away(world, "b") == 7.5, "another process serves the first one"
 
 
+async def test_places_are_counted_no_further_than_matters(world: World) -> None:
+    lane, now = busy_lane(world, 0, 64), world.clock.monotonic()
+    for shard in "abcd":
+        lane.wait(shard, 10, now)
+    assert lane.before("d", now, 15) == 20
+    assert lane.before("d", now, 100) == 30
+    assert lane.before("e", now + 60, 100) == 0 and not lane.places
+
+
 async def test_a_window_that_grows_sends_no_shard_away_for_the_time_that_a_narrow_one_takes(world: World) -> None:
     lane = busy_lane(world, 2_000, 4)
     assert await away(world, "a") <= 7.5 + 4 * TAKES, "four rounds from 4 to 64"
