@@ -209,8 +209,9 @@ class Lane:
                 window, widest = min(window, max(1, limit.held)), min(widest, max(1, limit.held))
         mean = self.mean(now)
         silent = self._mean == 0.0 and mean > rules.SILENT
-        grows = self._grows and not silent
-        return LaneLoad(window, self.in_flight, self.claimed - self.in_flight, mean, rate, shut, silent, widest if grows else window)
+        # Also before the first answer: a slow receiver's herd must not wait for the time that the first, narrow window would take.
+        widest = widest if self._grows else window
+        return LaneLoad(window, self.in_flight, self.claimed - self.in_flight, mean, rate, shut, silent, widest)
 
     def may_start(self) -> bool:
         """Return True if one more delivery may start now."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shared.core.clock import Millis, to_text
 from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.delivery.flow.lane import Lane
+from shared.storage.ports import Message
 
 from ..harness import START, World
 from .flowing import DELIVERED, batch
@@ -64,9 +67,21 @@ async def test_a_window_that_grows_sends_no_shard_away_for_the_time_that_a_narro
     assert await away(world, "a") == 60.0, "a receiver that does not answer does not widen it"
 
 
-async def test_a_herd_is_delivered_in_little_more_than_the_time_that_its_receiver_needs() -> None:
+class LateOwners(World):
+    """Owners start one after another within a second, as they do where storage takes time."""
+
+    started = 0
+
+    async def _serve(self, queue: str, message: Message) -> None:
+        self.started += 1
+        await self.clock.sleep(self.started % 20 / 20)
+        await super()._serve(queue, message)
+
+
+@pytest.mark.parametrize("world_type", [World, LateOwners], ids=["all-at-once", "before-the-first-answer"])
+async def test_a_herd_is_delivered_in_little_more_than_the_time_that_its_receiver_needs(world_type: type[World]) -> None:
     takes = 1.0
-    world = await World(shard_events=100).open()
+    world = await world_type(shard_events=50).open()
     ends: list[Millis] = []
 
     async def answer(target: Target, delivery: OutgoingDelivery) -> Verdict:
