@@ -33,7 +33,7 @@ _with_end = LineState.with_end
 type Place = tuple[object, str]
 OVERLAP_PLANTED: dict[str, tuple[int, list[tuple[Place, Callable[..., Any]]]]] = {
     "an end is forgotten": (9, [((LineState, "with_end"), ends_forgotten)]),
-    "an end counts for those ahead": (9, [((where, "busy_span"), every_end_counts) for where in (rules, service, protocol, keyed)]),
+    "an end counts for those ahead": (110, [((where, "busy_span"), every_end_counts) for where in (rules, service, protocol, keyed)]),
     "nobody lines up": (0, [((service, "has_line"), no_limits), ((keyed, "has_line"), no_limits)]),
 }
 """By bug: the first seed to play, shortly before one that shows the bug, and what to patch."""
