@@ -203,7 +203,7 @@ def test_a_vm_reads_the_key_of_its_own_node_and_the_wheel() -> None:
     wheels = f"{group}/wheels/providers/Microsoft.Storage/storageAccounts/wheels/blobServices/default/containers/wheels"
     assert assigned(deployed("agent")) == {
         (role, scope, f"principal of {vm}")
-        for vm, secret in (("db1", "agent-db1"), ("db_2", "agent-db--2"))
+        for vm, secret in (("db1", "agent-db1"), ("db_2", "agent-db--u2"))
         for role, scope in (
             ("Key Vault Secrets User", f"{group}/vaults/providers/Microsoft.KeyVault/vaults/vault/secrets/{secret}"),
             ("Storage Blob Data Reader", wheels),
