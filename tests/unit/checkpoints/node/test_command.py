@@ -127,7 +127,7 @@ async def test_cancelled_while_it_starts_it_returns_when_nothing_runs_any_more(t
         process = await start(*arguments, **options)
         await until(lambda: len(members(tmp_path)) == 3, "the family")
         starting.set()
-        await asyncio.sleep(0.1)
+        await until(task.cancelling, "the cancel")
         return process
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", slow)
@@ -144,7 +144,7 @@ async def test_cancelled_while_it_starts_in_vain_it_is_cancelled(monkeypatch: py
 
     async def refused(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
         starting.set()
-        await asyncio.sleep(0.01)
+        await until(task.cancelling, "the cancel")
         raise OSError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", refused)
