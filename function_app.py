@@ -31,7 +31,7 @@ with exporting.import_failures(), importing():
     # The worker lists the functions after this file has run, and before the app opens.
     outlets = Outlets(exporting.outlets, exporting.started)
     get_app = Lazy(PARTS, outlets, exporting.on_call, lambda: (app.functions_bindings or (), os.environ))
-    app.register_functions(bind(INDEX, find_route, get_app, exporting.on_call))
+    app.register_functions(bind(INDEX, find_route, get_app.within_call, exporting.on_call))
     app.register_functions(queue_functions(get_app.first, serving=get_app))
     app.register_functions(timer_functions(get_app, {**SCHEDULES, **schedules_of(PARTS, os.environ)}))
     if os.environ.get(MIRROR) or os.environ.get(f"{MIRROR}__queueServiceUri"):

@@ -5,6 +5,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+YOUNG: Final = 20_000
+"""Objects that are made before the collector looks at them: those of the calls that are being served are not looked at again and again."""
 
 
 @contextmanager
@@ -20,5 +24,6 @@ def importing() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
+        gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
         if enabled:
             gc.enable()

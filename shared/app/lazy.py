@@ -56,7 +56,12 @@ class Lazy:
 
     async def __call__(self) -> Application:
         """Return the application of the side that serves; it handles calls and timers."""
-        return await (await self.first()).serving()
+        await self._on_call()
+        return await self.within_call()
+
+    async def within_call(self) -> Application:
+        """Return the same within a call for which `on_call` has been awaited."""
+        return await (await self._glanced()).serving()
 
     async def second(self) -> Application:
         """Return the application on the second account of a mirrored pair; it handles the queues of that account."""
@@ -68,7 +73,10 @@ class Lazy:
     async def first(self) -> Application:
         """Return the application on the first account; it handles the queues of that account."""
         await self._on_call()
-        app = await self._opened()
+        return await self._glanced()
+
+    async def _glanced(self) -> Application:
+        app = self._app or await self._opened()
         app.glance()
         return app
 

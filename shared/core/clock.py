@@ -16,8 +16,9 @@ import asyncio
 import heapq
 import itertools
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple, Protocol
 
 type Millis = int
@@ -31,7 +32,7 @@ RESOLUTION: Final = 1.0
 """Granularity of the times that are compared, in milliseconds."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI = timedelta(milliseconds=1)
-_STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+_BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def to_millis(moment: datetime) -> Millis:
@@ -55,12 +56,12 @@ def _second_text(second: int) -> str:
     return to_datetime(second * 1000).isoformat()[:19] + "."
 
 
-def steady() -> float:
-    """Return seconds that never step back and that advance while the machine sleeps, if it has such a clock.
+# Without a function of Python around the system's: each event asks often.
+steady: Callable[[], float] = partial(time.clock_gettime, _BOOT_TIME) if _BOOT_TIME is not None else time.monotonic
+"""Returns seconds that never step back and that advance while the machine sleeps, if it has such a clock.
 
-    Only differences within one boot are meaningful. Callers use it to find out how long the machine was asleep.
-    """
-    return time.clock_gettime(_STEADY) if _STEADY is not None else time.monotonic()
+Only differences within one boot are meaningful. Callers use it to find out how long the machine was asleep.
+"""
 
 
 class Clock(Protocol):
@@ -79,13 +80,11 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks."""
 
+    monotonic = staticmethod(time.monotonic)
+    steady = staticmethod(steady)
+
     def now(self) -> Millis:
         return time.time_ns() // 1_000_000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    steady = staticmethod(steady)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))

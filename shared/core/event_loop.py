@@ -20,11 +20,17 @@ class LoopTurns:
     def __init__(self, every: int = PACE) -> None:
         self._every, self._spent = every, 0
 
+    def is_over(self, pieces: int = 1) -> bool:
+        """Count pieces of work; return True if it is time to let other tasks run. For loops whose pieces take microseconds."""
+        self._spent += pieces
+        if self._spent < self._every:
+            return False
+        self._spent = 0
+        return True
+
     async def spend(self, pieces: int = 1) -> None:
         """Count pieces of work, and let other tasks run if it is time."""
-        self._spent += pieces
-        if self._spent >= self._every:
-            self._spent = 0
+        if self.is_over(pieces):
             await asyncio.sleep(0)
 
 

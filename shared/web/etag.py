@@ -44,12 +44,9 @@ def etag_of(*material: str | bytes) -> str:
 
     The store's own tags are not shown: they are weak and contain a time.
     """
-    digest = blake2b(digest_size=12)
-    for part in material:
-        raw = part.encode() if isinstance(part, str) else part
-        # The length keeps ("ab", "c") and ("a", "bc") apart.
-        digest.update(len(raw).to_bytes(4))
-        digest.update(raw)
+    parts = [part.encode() if isinstance(part, str) else part for part in material]
+    # The length keeps ("ab", "c") and ("a", "bc") apart.
+    digest = blake2b(b"".join([piece for part in parts for piece in (len(part).to_bytes(4), part)]), digest_size=12)
     return f'"{urlsafe_b64encode(digest.digest()).decode()}"'
 
 

@@ -18,7 +18,7 @@ from .indexed import Indexed
 if TYPE_CHECKING:
     from .host_calls import HostCalls
     from .routes import Route
-    from .serve import GetApp
+    from .serve import ApiRequest, GetApp
 
 type HttpFunction = Callable[[func.HttpRequest], Awaitable[func.HttpResponse]]
 
@@ -36,10 +36,11 @@ def bind(
     """
 
     @cache
-    def calls() -> HostCalls:
+    def calls() -> tuple[HostCalls, type[ApiRequest]]:
         from .host_calls import HostCalls
+        from .serve import ApiRequest
 
-        return HostCalls(find_route, get_app, on_call)
+        return HostCalls(find_route, get_app, on_call), ApiRequest
 
     blueprint = func.Blueprint()  # type: ignore[no-untyped-call]
     for each in index:
@@ -48,15 +49,30 @@ def bind(
     return blueprint
 
 
-def _function(indexed: Indexed, calls: Callable[[], HostCalls]) -> HttpFunction:
+class Response(func.HttpResponse):
+    """A response whose headers are a plain mapping, with `content-type` in lower case if there is a body.
+
+    The library makes its own mapping header by header, and looks each name up in it with an exception for one that is missing.
+    """
+
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        super().__init__(body, status_code=status)
+        self._given = headers
+
+    @property
+    def headers(self) -> dict[str, str]:  # type: ignore[override]
+        """The headers."""
+        return self._given
+
+
+def _function(indexed: Indexed, calls: Callable[[], tuple[HostCalls, type[ApiRequest]]]) -> HttpFunction:
     async def handler(req: func.HttpRequest) -> func.HttpResponse:
         arrived = steady()
-        found = calls()
-        from .serve import ApiRequest
-
-        request = ApiRequest(req.method, req.url, req.headers, req.params, req.route_params, req.get_body(), arrived)
-        status, headers, body = await found.answer(indexed, request)
-        return func.HttpResponse(body, status_code=status, headers=headers)
+        found, request = calls()
+        # The mapping inside has lower-case names; the one around it makes each name that is asked for one, and each call asks for seven.
+        headers = getattr(req.headers, "__http_headers__", req.headers)
+        given = request(req.method, req.url, headers, req.params, req.route_params, req.get_body(), arrived)
+        return Response(*await found.answer(indexed, given))
 
     # Set by hand: `functools.wraps` would show the worker another signature and break indexing.
     handler.__name__ = indexed.name

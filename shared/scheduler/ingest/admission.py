@@ -116,6 +116,8 @@ class Origin(NamedTuple):
 
 POSTED = Origin()
 """The origin of an event of a request."""
+UNTRACED = Origin(traced=False)
+"""The same for the later events of a batch."""
 
 
 class Ingest:
@@ -456,7 +458,7 @@ class Ingest:
         return target
 
     async def _ready(self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, traced: bool = True) -> CheckedEvent:
-        ready = await self._checked(tenant, settings, event, body, Origin(traced=traced))
+        ready = await self._checked(tenant, settings, event, body, POSTED if traced else UNTRACED)
         if ready.durability != "fast":
             return CheckedEvent(ready)
         created = int(ready.props["created"])
@@ -528,6 +530,8 @@ class Ingest:
     def _sized(settings: Tenant, body: bytes, target: Target | None, durability: Durability = "standard", *, typed: bool = False) -> None:
         """Raise 413 for a payload that is too large, and 422 for one that stands for no bytes. typed: it has a content type."""
         most = largest_payload(settings)
+        if not typed and durability != "fast" and len(body) <= (most if target is None else min(most, target.spec.max_payload)):
+            return
         sent = _bytes_of(body) if typed else body
         bounds = [(most, sent, "payload_bytes" if most == settings.limits.payload_bytes else "")]
         if target is not None:
