@@ -183,6 +183,8 @@ class Admission:
 
     async def admit(self, settings: Tenant, count: int) -> tuple[int, Problem]:
         """Return how many of `count` events the tenant's limits let in now, and the problem for the others."""
+        if settings.limits.open_events is None and settings.limits.events_per_second is None:
+            return count, _NOTHING_REFUSED
         fits = await self._take(settings, count)
         grant = await self._limits.limiter.take(self._tenant, settings.limits.events_per_second, fits)
         self.unused(fits - grant.granted)

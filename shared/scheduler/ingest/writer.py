@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import batched
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...core import backoff
 from ...core.clock import Millis
@@ -23,12 +23,13 @@ from ...storage.ports import Props, Row
 from ..facets.fanouts import MADE
 from ..facets.finding import mark_of
 from ..keys import Address, server_id
-from ..properties.overlap import has_line
+from ..properties.overlap import KEY, OVERLAP, has_line
 from ..protocol.changing import find, reuse_id
 from ..protocol.ingest import Entry, FreshId, KnownId, known_id, register_id
 from ..protocol.mirroring import mirror_event
 from ..rows import FANOUT, EventToStore
 from ..shard_services import ShardServices
+from ..timings import EXPRESS_AHEAD
 from .open_shards import AccountRotation, DeadlineExceeded, FillingShard, FillingShards, PendingEntry, Sink, ended_in_time
 from .shard_filler import Announcer, ShardFiller
 
@@ -44,6 +45,10 @@ NAMED_TOGETHER = 500
 """Events with ids of a batch that are registered before the first of them is stored."""
 LONGEST_ROUND_WAIT = 10.0
 """Longest wait in seconds before events whose shard was sealed repeatedly go into another one."""
+
+
+_SPECIAL: Final = frozenset({"labels", FANOUT, KEY, OVERLAP})
+"""Properties of events for which more is to be stored, or to be waited."""
 
 
 class Stored(NamedTuple):
@@ -116,6 +121,8 @@ class Writer:
         until: time of the monotonic clock at which it begins no further event: those are `DeadlineExceeded`; see
         `ended_in_time`.
         """
+        if len(events) == 1 and until == math.inf and (result := await self._ordinary(tenant, events[0], posted=posted)) is not None:
+            return [result]
         call = StoreCall(tenant, events, posted, until, [None] * len(events))
         missing: StorageError = Unavailable("no shard stayed open for the event; try again")
         if until == math.inf:
@@ -128,6 +135,19 @@ class Writer:
                 work.add_done_callback(self._late.discard)
                 missing = OutcomeUnknown("storage did not confirm the event in time")
         return [result if result is not None else missing for result in call.results]
+
+    async def _ordinary(self, tenant: str, event: EventToStore, *, posted: bool) -> Stored | StorageError | None:
+        """Store a lone event that needs nothing but a place in a shard, as most do. None: it is stored as one of several."""
+        now = self._clock.now()
+        # What is due now may go into a shard of its own.
+        if event.id is not None or (posted and event.due <= now + EXPRESS_AHEAD) or not _SPECIAL.isdisjoint(event.props):
+            return None
+        filling, row = self._fillings.place(tenant, event, now, mirrored=self._mirror.mirrors(event))
+        event.props["id"] = name = server_id(filling.opened.shard, row)
+        sink = Sink(1)
+        self._filler.add(filling, PendingEntry(Entry(row, event.props, event.size), sink, 0))
+        [result] = await sink.wait(self._clock)
+        return Stored(Address(filling.opened.shard, row), name, result) if isinstance(result, str) else result
 
     async def _carry_out(self, call: StoreCall) -> None:
         """Store the events of a call. Every result but None is final."""
