@@ -47,7 +47,11 @@ def to_datetime(millis: Millis) -> datetime:
 
 def to_text(millis: Millis) -> str:
     """Return RFC 3339 in UTC with three decimals and `Z`: `2026-11-21T10:21:55.250Z`."""
-    return f"{_second_text(millis // 1000)}{millis % 1000:03d}Z"
+    second, milli = divmod(millis, 1000)
+    return _second_text(second) + _MILLI_TEXTS[milli]
+
+
+_MILLI_TEXTS: Final = [f"{milli:03d}Z" for milli in range(1000)]
 
 
 @lru_cache(maxsize=256)

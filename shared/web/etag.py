@@ -4,7 +4,7 @@ JSON that answers consist of."""
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64encode
+from binascii import b2a_base64
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
@@ -36,6 +36,7 @@ def _plain(value: Any) -> Any:
 _LIST = re.compile(r'\s*(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"\s*(?:,\s*(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"\s*)*')
 _CHANGED = "The resource has changed since you read it: its ETag is another. Read it again and repeat the change."
 _THERE = "If-None-Match is *, but something exists at this path. Choose another id, or replace it with If-Match."
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _ONE = re.compile(r'(W/)?("[\x21\x23-\x7e\x80-\xff]*")')
 
 
@@ -44,10 +45,12 @@ def etag_of(*material: str | bytes) -> str:
 
     The store's own tags are not shown: they are weak and contain a time.
     """
-    parts = [part.encode() if isinstance(part, str) else part for part in material]
-    # The length keeps ("ab", "c") and ("a", "bc") apart.
-    digest = blake2b(b"".join([piece for part in parts for piece in (len(part).to_bytes(4), part)]), digest_size=12)
-    return f'"{urlsafe_b64encode(digest.digest()).decode()}"'
+    text = b""
+    for part in material:
+        raw = part.encode() if isinstance(part, str) else part
+        # The length keeps ("ab", "c") and ("a", "bc") apart.
+        text += len(raw).to_bytes(4) + raw
+    return f'"{b2a_base64(blake2b(text, digest_size=12).digest(), newline=False).translate(_URL_SAFE).decode()}"'
 
 
 def check_if_match(headers: Mapping[str, str], etag: str | None) -> None:

@@ -52,17 +52,30 @@ def bind(
 class Response(func.HttpResponse):
     """A response whose headers are a plain mapping, with `content-type` in lower case if there is a body.
 
-    The library makes its own mapping header by header, and looks each name up in it with an exception for one that is missing.
+    The library's own makes another mapping, header by header, and looks each name up in it with an exception for one that is missing: a
+    tenth of the time of a call.
     """
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        super().__init__(body, status_code=status)
-        self._given = headers
+        # All that the base class would keep is here.
+        self._status, self._headers, self._body = status, headers, body
+
+    mimetype, charset = "text/plain", "utf-8"  # type: ignore[assignment]
+    """The content type of a response that names none."""
+
+    @property
+    def status_code(self) -> int:
+        """See the base class."""
+        return self._status
 
     @property
     def headers(self) -> dict[str, str]:  # type: ignore[override]
-        """The headers."""
-        return self._given
+        """See the base class."""
+        return self._headers
+
+    def get_body(self) -> bytes:
+        """See the base class."""
+        return self._body
 
 
 def _function(indexed: Indexed, calls: Callable[[], tuple[HostCalls, type[ApiRequest]]]) -> HttpFunction:

@@ -10,7 +10,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...core.clock import Clock, Millis
 from ...core.errors import OutcomeUnknown, StorageError, Unavailable
@@ -68,6 +68,10 @@ FORGET_EVERY = 64
 """Shards that are opened between two looks for buckets to forget: a look takes about a tenth of a millisecond."""
 
 
+_UNSETTLED: Final = OutcomeUnknown("storage did not confirm the event in time")
+"""Stands for a result that has not come."""
+
+
 class Sink:
     """Collects the results of several entries by number: an ETag if stored, None if the shard is lost, or an error.
 
@@ -75,12 +79,12 @@ class Sink:
     """
 
     def __init__(self, count: int) -> None:
-        self.results: list[str | StorageError | None] = [OutcomeUnknown("storage did not confirm the event in time")] * count
+        self._results: list[str | StorageError | None] = [_UNSETTLED] * count
         self._left = count
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle(self, number: int, result: str | StorageError | None) -> None:
-        self.results[number] = result
+        self._results[number] = result
         self._left -= 1
         if self._left == 0 and not self._done.done():
             self._done.set_result(None)
@@ -88,7 +92,8 @@ class Sink:
     async def wait(self, clock: Clock, until: float = math.inf) -> list[str | StorageError | None]:
         """Return the results once all are there, or some time after `until`; see `ended_in_time`."""
         await ended_in_time(self._done, clock, until)
-        return [*self.results]
+        # An error of its own for each caller: one that is raised remembers where.
+        return [OutcomeUnknown(*_UNSETTLED.args) if each is _UNSETTLED else each for each in self._results]
 
 
 CONFIRMED_WITHIN = 20.0

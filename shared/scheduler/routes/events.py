@@ -92,7 +92,7 @@ async def events_create(call: Call[Scheduler, EventIn]) -> Answer:
         made: Admitted | Queued = await call.service.collapsing.post(call.tenant, call.body, call.member, call.arrival)
     else:
         made = await call.service.ingest.one(call.tenant, call.body, call.member)
-    if isinstance(made, Admitted):
+    if isinstance(made, Admitted) and made.ended:
         [made] = await call.service.ended_ids.answered(call.tenant, [made], call.body.on_conflict)
     shown = made.shown if isinstance(made, Queued) else await call.service.event_views.one(made.row)
     return Answer(_status(made), shown, _headers(made.id, [made]), etag=made.etag)

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from ...core import clock
 from ...core.clock import Clock, Millis, Offset, Reading
-from ...storage.server_time import ServerTimeEstimator, steady_of
+from ...storage.server_time import ServerTimeEstimator, elapsed_ms
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class EventClock:
     def __init__(self, clock: Clock, times: Sequence[ServerTimeEstimator], counters: Counter[str]) -> None:
         """times: the observed time of each account. The first with narrow enough bounds judges; the home account comes first."""
         self._clock, self._times, self._counters = clock, times, counters
-        self._steady = steady_of(clock)
+        self._elapsed = elapsed_ms(clock)
         self._logged: dict[ClockState, float] = {}
 
     def now(self) -> Millis:
@@ -67,8 +67,8 @@ class EventClock:
         if not self._times:
             return self._clock.now()
         # Without a `Reading` in the usual case: each event asks several times.
-        steady = self._steady
-        before, wall, after = 1000 * steady(), self._clock.now(), 1000 * steady()
+        elapsed = self._elapsed
+        before, wall, after = elapsed(), self._clock.now(), elapsed()
         if after - before > LONG_READING:
             before, wall, after = self._shortest(Reading(before, wall, after))
         for time in self._times:
@@ -96,7 +96,8 @@ class EventClock:
         return best
 
     def _read_once(self) -> Reading:
-        return Reading(1000 * self._steady(), self._clock.now(), 1000 * self._steady())
+        elapsed = self._elapsed
+        return Reading(elapsed(), self._clock.now(), elapsed())
 
     def monotonic(self) -> float:
         """See `Clock`."""
