@@ -39,9 +39,15 @@ def time_etag(at: str, version: int) -> str:
     return f"W/\"datetime'{at[:-1].replace(':', '%3A')}{version:04d}Z'\""
 
 
-def elapsed_ms(clock: Clock) -> Callable[[], float]:
-    """Return a function that reads `clock`'s monotonic time in milliseconds: the time that advances during suspension, if it has one."""
+def steady_of(clock: Clock) -> Callable[[], float]:
+    """Return the function that reads `clock`'s monotonic time in seconds: the time that advances during suspension, if it has one."""
     read: Callable[[], float] = getattr(clock, "steady", clock.monotonic)
+    return read
+
+
+def elapsed_ms(clock: Clock) -> Callable[[], float]:
+    """Return a function that reads the time of `steady_of` in milliseconds."""
+    read = steady_of(clock)
     return lambda: read() * 1000
 
 

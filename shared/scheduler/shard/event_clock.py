@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from ...core import clock
 from ...core.clock import Clock, Millis, Offset, Reading
-from ...storage.server_time import ServerTimeEstimator, elapsed_ms
+from ...storage.server_time import ServerTimeEstimator, elapsed_ms, steady_of
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,9 @@ class EventClock:
     def __init__(self, clock: Clock, times: Sequence[ServerTimeEstimator], counters: Counter[str]) -> None:
         """times: the observed time of each account. The first with narrow enough bounds judges; the home account comes first."""
         self._clock, self._times, self._counters = clock, times, counters
-        self._elapsed = elapsed_ms(clock)
+        self._steady, self._elapsed = steady_of(clock), elapsed_ms(clock)
+        self.monotonic: Callable[[], float] = clock.monotonic
+        """See `Clock`."""
         self._logged: dict[ClockState, float] = {}
 
     def now(self) -> Millis:
@@ -67,8 +69,8 @@ class EventClock:
         if not self._times:
             return self._clock.now()
         # Without a `Reading` in the usual case: each event asks several times.
-        elapsed = self._elapsed
-        before, wall, after = elapsed(), self._clock.now(), elapsed()
+        steady = self._steady
+        before, wall, after = steady() * 1000, self._clock.now(), steady() * 1000
         if after - before > LONG_READING:
             before, wall, after = self._shortest(Reading(before, wall, after))
         for time in self._times:
@@ -98,10 +100,6 @@ class EventClock:
     def _read_once(self) -> Reading:
         elapsed = self._elapsed
         return Reading(elapsed(), self._clock.now(), elapsed())
-
-    def monotonic(self) -> float:
-        """See `Clock`."""
-        return self._clock.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         """See `Clock`."""
