@@ -115,7 +115,7 @@ def is_user_end(state: Value, props: Props) -> bool:
 def user_ends(rows: Mapping[str, Row]) -> int:
     """Return the events of which `is_user_end` is true, as bits by their numbers."""
     # Most rows are not asked about, because an owner looks at all of its rows with each transaction.
-    asked = [(rk, row.props) for rk, row in rows.items() if row.props["state"] in USER_ENDED or WORK in row.props]
+    asked = [(rk, props) for rk, row in rows.items() if (props := row.props)["state"] in USER_ENDED or WORK in props]
     return sum(1 << event_number(rk) for rk, props in asked if is_user_end(props["state"], props))
 
 
@@ -416,7 +416,8 @@ def agenda(
         if state in FINAL:
             continue
         opened += 1
-        if state not in WAITING and not needs_claim(props, epoch):
+        # In place: most rows of a shard in work are claimed, and each step looks at all of them.
+        if (state == "firing" and props.get("epoch") == epoch) or (state not in WAITING and not needs_claim(props, epoch)):
             running = True
             continue
         if state == "retrying" and work_of(props) is not None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from typing import NamedTuple
 
 MOST_INFORMATIONAL = 5
 """Informational answers before the final one; with one more, the answer is refused."""
 _MOST_HELD = 16 * 1024
 """Bytes of one informational answer, and of a status line; with more, the answer is refused."""
+_MOST_KEPT = 2 * 1024
+"""Bytes of a head that is remembered: those of a receiver's answers are often the same for a second, until their date changes."""
 
 NOT_HTTP = "the answer is not valid HTTP"
 _TOO_MUCH_HELD = f"more than {_MOST_HELD // 1024} KiB before the status of the final answer"
@@ -78,6 +81,12 @@ class HeadReader(ABC):
 
     def _read_heads(self, data: bytes) -> bytes | None:
         """Read informational answers and the final head; return the bytes behind it, or None if it is not complete."""
+        if not self._buffer and not self._line_end and (size := data.find(b"\r\n\r\n", 0, _MOST_KEPT) + 4) > 3:
+            head = bytes(data[:size])
+            if (found := _final_head(head)) is not None:
+                self.status, begun = found
+                self._frame(head, begun, self.status)
+                return data[size:]
         text: bytes | bytearray = data
         if self._buffer:
             # In place: an answer that comes in many small pieces must not be copied with each of them.
@@ -116,6 +125,15 @@ class HeadReader(ABC):
             if self._informational > MOST_INFORMATIONAL:
                 raise AnswerRefused(_TOO_MANY)
             data = bytes(text)
+
+
+@lru_cache(64)
+def _final_head(head: bytes) -> tuple[int, int] | None:
+    """Return the status and where the fields begin, if these bytes are the head of a final answer and nothing else."""
+    line = _STATUS_LINE.match(head)
+    if line is None or int(line[2]) < 200 or _FIELDS.fullmatch(head, line.end()) is None:
+        return None
+    return int(line[2]), line.end()
 
 
 def parse_framing(head: bytes, begun: int) -> Framing:

@@ -228,12 +228,12 @@ def _proofs(headers: Mapping[str, str]) -> Iterator[str]:
 
 def _request(plan: _Plan, target: Target, delivery: OutgoingDelivery, bearer: str) -> bytes:
     """Return the bytes of the request of one delivery. bearer: its token of Entra, '' for none."""
-    own = "".join([f"{name}: {value}\r\n" for name, value in _delivery_headers(target, delivery).items()])
+    own = "\r\n".join(map(": ".join, _delivery_headers(target, delivery).items()))
     if bearer:
-        own = f"{own}authorization: Bearer {bearer}\r\n"
+        own = f"{own}\r\nauthorization: Bearer {bearer}"
     if not delivery.body and plan.method in BODILESS:
-        return b"%b%b\r\n" % (plan.head, own.encode())
-    return b"%b%bcontent-length: %d\r\n\r\n%b" % (plan.head, own.encode(), len(delivery.body), delivery.body)
+        return b"%b%b\r\n\r\n" % (plan.head, own.encode())
+    return b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (plan.head, own.encode(), len(delivery.body), delivery.body)
 
 
 class Post(NamedTuple):
@@ -305,10 +305,12 @@ class _HttpExchange:
     def judge(self, answer: AnswerReader, delivery: OutgoingDelivery) -> Verdict:
         assert answer.status is not None  # the head was read
         plan, secrets, offer = self.plan, self.target.secrets, delivery.completion
+        # Only an answer that says when to try again is compared with the time.
+        now = self.clock.now() if answer.retry_after is not None else 0
         verdict = rules.judge(
             answer.status,
             answer.retry_after,
-            self.clock.now(),
+            now,
             delivery.owner,
             final=plan.final,
             never=answer.never,

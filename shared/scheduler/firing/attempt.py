@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from itertools import chain, takewhile
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...core.clock import Clock, Millis
@@ -186,7 +185,7 @@ class Waits:
                 alone.append(Span("ordering-key", since, fired))
             if (since := self._unowned.get(event)) is not None:
                 alone.append(Span("partition-owner", since, fired))
-            found = split(first, fired, chain(alone, self._observed(target, first)))
+            found = split(first, fired, alone + self._observed(target, first))
         if "next" in props:
             history = history_of(props)
             if pause := between_attempts(props, history[-1][0] if history else None):
@@ -194,12 +193,16 @@ class Waits:
                 found[reason] = found.get(reason, 0) + pause
         return found
 
-    def _observed(self, target: Target, first: Millis) -> Iterable[Span]:
+    def _observed(self, target: Target, first: Millis) -> list[Span]:
         """Return the spans that may matter to an event of `first`."""
-        holds = [Span(hold.reason, hold.first, hold.end) for hold in target.ended_holds]
+        found = [Span(hold.reason, hold.first, hold.end) for hold in target.ended_holds]
         # From the latest on: requests end one after the other, and most of them before any of a herd's events is due.
-        storage = takewhile(lambda span: span.end > first, reversed(self._storage))
-        return chain(holds, storage, self._full.get(target.name, ()))
+        for span in reversed(self._storage):
+            if span.end <= first:
+                break
+            found.append(span)
+        found += self._full.get(target.name, ())
+        return found
 
 
 NOT_HTTP = "the event has a target, and its channel is no http channel any more"
@@ -288,7 +291,7 @@ class DeliveryAttempts:
             # After a wait the channel may have been paused, or its breaker may have opened; and the wait for a slot, or for storage, may
             # have taken longer than the last heartbeat covers.
             if slot.waited or lane.opened != opened or not self.permission.covers_now():
-                if not await self.permission.wait_to_start():
+                if not (self.permission.covers_now() or await self.permission.wait_to_start()):
                     return None
                 try:
                     target = await self.tenant.target(target.name)
@@ -296,7 +299,7 @@ class DeliveryAttempts:
                     return self._channel_unread(props, error)
                 if target is None:
                     return self._channel_removed(props)
-                if not await self.permission.wait_to_start():
+                if not (self.permission.covers_now() or await self.permission.wait_to_start()):
                     return None
             fired = self._clock.now()
             if rules.lapsed(props, fired):

@@ -71,10 +71,14 @@ class Span(NamedTuple):
 
 def split(first: Millis, end: Millis, spans: Iterable[Span]) -> dict[LateReason, Millis]:
     """Return the parts of the time from `first` to `end` that the spans cover, each instant counted once."""
-    found: dict[LateReason, Millis] = {}
-    free = [(first, end)] if end > first else []
     # Among many events due at one time all are late, and most spans end before an event's time: those are left out first.
-    touching = [span for span in spans if span.first < end and span.end > first]
+    touching = [span for span in spans if span.first < end and span.end > first] if end > first else []
+    if len(touching) == 1:
+        [(reason, since, until)] = touching
+        covered = min(until, end) - max(since, first)
+        return {reason: covered} if covered > 0 else {}
+    found: dict[LateReason, Millis] = {}
+    free = [(first, end)]
     for span in sorted(touching, key=lambda span: _RANKS[span.reason]):
         left: list[tuple[Millis, Millis]] = []
         for start, stop in free:
