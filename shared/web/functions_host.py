@@ -60,7 +60,7 @@ class Response(func.HttpResponse):
         # All that the base class would keep is here.
         self._status, self._headers, self._body = status, headers, body
 
-    mimetype, charset = "text/plain", "utf-8"  # type: ignore[assignment]
+    mimetype, charset = "text/plain", "utf-8"
     """The content type of a response that names none."""
 
     @property

@@ -10,8 +10,10 @@ from typing import Any
 
 import azure.functions as func
 import orjson
+import pytest
+from azure.functions.http import HttpResponseConverter
 
-from shared.web.functions_host import bind
+from shared.web.functions_host import Response, bind
 from shared.web.indexed import Indexed
 from shared.web.routes import Route
 from shared.web.serve import GetApp
@@ -55,6 +57,26 @@ async def test_a_request_goes_through(world: World) -> None:
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["location"] == "/api/v1/things/a"
     assert orjson.loads(answer.get_body())["tenant"] == "demo"
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body"),
+    [
+        (201, {"content-type": "application/json", "etag": '"a"', "location": "/api/v1/things/a"}, b"{}\n"),
+        (204, {"x-content-type-options": "nosniff"}, b""),
+    ],
+)
+def test_the_library_sends_a_response_as_it_sends_its_own(status: int, headers: dict[str, str], body: bytes) -> None:
+    def sent(response: func.HttpResponse) -> tuple[str, dict[str, str], bytes, object]:
+        found = HttpResponseConverter.encode(response, expected_type=None).value
+        return (
+            found["status_code"].value,
+            {name: each.value for name, each in found["headers"].items()},
+            found["body"].value,
+            found["cookies"],
+        )
+
+    assert sent(Response(status, dict(headers), body)) == sent(func.HttpResponse(body, status_code=status, headers=headers))
 
 
 async def test_a_call_counts_from_when_the_host_hands_it_over(world: World) -> None:
