@@ -96,11 +96,17 @@ class Pace:
     def __init__(self, cost: int = ELEMENT_COST) -> None:
         self._cost, self._done = cost, 0
 
+    def is_over(self, size: int) -> bool:
+        """Count `size` bytes of an element; return True if it is time for `take_turn`. For loops whose elements take microseconds."""
+        self._done += size + self._cost
+        if self._done < PACE:
+            return False
+        self._done = 0
+        return True
+
     async def spend(self, size: int) -> None:
         """Count `size` bytes of an element, and pause if it is time."""
-        self._done += size + self._cost
-        if self._done >= PACE:
-            self._done = 0
+        if self.is_over(size):
             await take_turn()
 
 

@@ -425,7 +425,8 @@ def known_member(raw: bytes, name: str, document: Mapping[str, Any]) -> bytes | 
     text once, it stands at the top level if the document has the member there. The value ends before the next member, or with the object.
     """
     names = iter(document)
-    if b"\\u" in raw or name not in names or (at := _only(raw, name)) is None:
+    # One byte is searched for several times as fast as two.
+    if (raw.find(b"\\") >= 0 and b"\\u" in raw) or name not in names or (at := _only(raw, name)) is None:
         return member(raw, name)
     following = next(names, None)
     if following is None:

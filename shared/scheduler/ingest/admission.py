@@ -24,7 +24,7 @@ from ...storage.ports import Props, Row, Value
 from ...tenants.model import Durability, Tenant
 from ...web import problem
 from ...web.arrivals import Arrival
-from ...web.bodies import Pace, element_spans, parse_body
+from ...web.bodies import Pace, element_spans, parse_body, take_turn
 from ...web.json_spans import Span
 from ...web.parsing import is_lenient_json, too_deep
 from ...web.problem import invalid, not_found, unreadable
@@ -203,7 +203,8 @@ class Ingest:
                 results.append(element)
                 await pace.spend(0)
                 continue
-            await pace.spend(len(element))
+            if pace.is_over(len(element)):
+                await take_turn()
             try:
                 event, body = await parse_body(_EVENT, element, "payload")
                 _kept(event)
@@ -246,7 +247,8 @@ class Ingest:
         let_in.unused(unstored(stored))
         line_problems = _LineProblems()
         for (number, checked), outcome in zip(storing, stored, strict=False):
-            await pace.spend(0)
+            if pace.is_over(0):
+                await take_turn()
             try:
                 results[number] = self.admitted(checked, outcome)
             except (Problem, StorageError) as failure:
