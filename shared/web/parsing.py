@@ -88,9 +88,9 @@ def parse_query[T](adapter: TypeAdapter[T], query: Mapping[str, str]) -> T:
     try:
         return adapter.validate_strings(query)
     except ValidationError as failure:
-        raise invalid_all(
-            (_cut("?" + str(error["loc"][0] if error["loc"] else "")), fault_text(error)) for error in _errors(failure)
-        ) from None
+        found = invalid_all((_cut("?" + str(error["loc"][0] if error["loc"] else "")), fault_text(error)) for error in _errors(failure))
+    # See `_validated`.
+    raise found
 
 
 def media_type(headers: Mapping[str, str], accepted: Sequence[str]) -> str:
@@ -151,7 +151,10 @@ def _validated[T](adapter: TypeAdapter[T], raw: bytes, document: Any) -> T:
     try:
         return adapter.validator.validate_json(raw, strict=True)  # type: ignore[no-any-return]
     except ValidationError as failure:
-        raise content_problem(failure, document) from None
+        found = content_problem(failure, document)
+    # Outside of the clause, so that the problem does not hold pydantic's failure. That one holds the errors of validators, whose frames lead
+    # to the problem and to the body, and the garbage collector cannot look into it: such a circle would stay forever.
+    raise found
 
 
 def parse_with[T](adapter: TypeAdapter[T], raw: bytes, opaque: str) -> tuple[T, bytes | None]:

@@ -99,6 +99,19 @@ def of(failure: Exception, *, where: str) -> Problem:
     return Problem(500, "internal-error", detail, title="Internal error")
 
 
+def release(failure: BaseException | None) -> None:
+    """Let go of the frames through which an expected failure came, and those that it follows from.
+
+    Each of these frames holds the failure, and one of them the call's body. In such a circle all of it stays until the garbage collector
+    looks, or forever if a failure of pydantic belongs to it. Not for unexpected failures, whose frames a line of the log may still show.
+    """
+    expected = isinstance(failure, Problem | Unavailable | OutcomeUnknown)
+    while expected and failure is not None:
+        cause = failure.__cause__ or failure.__context__
+        failure.__traceback__ = failure.__cause__ = failure.__context__ = None
+        failure = cause
+
+
 def late(seconds: float, *, unknown: bool, where: str) -> Problem:
     """Return the 503 of a call that was not finished within `seconds`, and log it.
 

@@ -137,6 +137,7 @@ async def _handle(route: Route, get_app: GetApp, request: ApiRequest, progress: 
         if found.limit and app is not None and call is not None:
             # The receiver of an event has no key; the path names the tenant, and its token was checked.
             await app.limit_notices.reached(call.tenant or call.params.get("tenant", ""), found.limit, found.detail)
+        problem.release(failure)
         return refuse(found, request.url) if app is not None else _unserved(route, found, request.url)
     finally:
         progress.end()

@@ -222,6 +222,7 @@ class Ingest:
             except Problem as wrong:
                 if terms.whole and wrong.code == "malformed-json" and not is_lenient_json(element):
                     raise unreadable("malformed-json", f"Element {number} of the array is not JSON. {wrong.detail}") from None
+                problem.release(wrong)
                 results.append(await self.limits.noted(tenant, wrong))
         if events:
             _bounded(events + len(ready), size, self._fanned_bytes)
@@ -571,6 +572,7 @@ class _LineProblems:
         self._told: dict[int, tuple[Exception, Problem]] = {}
 
     def of(self, failure: Problem | StorageError) -> Problem:
+        problem.release(failure)
         if isinstance(failure, DeadlineExceeded):
             detail = "The batch was not finished in time, and this event was not stored. Send it again."
             return Problem(503, "batch-unfinished", detail, headers={"retry-after": "1"}, outcome="unchanged")
