@@ -152,8 +152,8 @@ def _validated[T](adapter: TypeAdapter[T], raw: bytes, document: Any) -> T:
         return adapter.validator.validate_json(raw, strict=True)  # type: ignore[no-any-return]
     except ValidationError as failure:
         found = content_problem(failure, document)
-    # Outside of the clause, so that the problem does not hold pydantic's failure. That one holds the errors of validators, whose frames lead
-    # to the problem and to the body, and the garbage collector cannot look into it: such a circle would stay forever.
+    # Outside of the clause, so that the problem does not hold pydantic's failure. That one holds the errors of validators, whose frames
+    # lead to the problem and to the body, and the garbage collector cannot look into it: such a circle would stay forever.
     raise found
 
 
