@@ -103,10 +103,9 @@ def check_entity(pk: str, rk: str, props: Mapping[str, Any]) -> tuple[bool, int]
     Returns whether every value is of a plain class (see `check_value`), and the characters its strings hold.
     """
     plain, chars = True, 0
-    if not _good_names.issuperset(props):
-        for name in props:
-            check_name(name)
     for name, value in props.items():
+        if name not in _good_names:
+            check_name(name)
         kind = type(value)
         if kind is str:
             # The common case, without a call: short ASCII.

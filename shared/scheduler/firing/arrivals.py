@@ -73,8 +73,7 @@ class Arrivals:
 
     def recount(self) -> None:
         """Bring the totals up to date. Called after each change of `pending`, `storing` and `running`."""
-        if self._loads:
-            self._count(self.in_flight)
+        self._count(self.in_flight)
 
     def leave(self) -> None:
         """Take the shard out of the totals, because it is not served any more."""

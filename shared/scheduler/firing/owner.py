@@ -178,8 +178,7 @@ class Owner:
 
     async def _plan(self, going: bool) -> rules.Agenda:
         """Decide what to do next, after asking flow control about the channels of claimable events."""
-        all_rows = self._session.rows
-        rows = {rk: all_rows[rk].props for rk, state in all_rows.states.items() if state not in rules.FINAL}
+        rows = {rk: row.props for rk, row in self._session.rows.items()}
         policy = self._attempts.tenant.policy
         patience = max(REST_BEYOND_BUSY if self._busy() else REST_BEYOND, self._stays)
         owed = self._session.owed
@@ -242,7 +241,7 @@ class Owner:
             self._cancel(rk, self._running.pop(rk))
             self._attempts.waiting.discard(rk)
             self._add_outcome(rk, unclaimed(self._session.rows[rk].props))
-        self._arrivals.recount()
+        self._recount()
 
     def _take_outcomes(self, todo: rules.Agenda) -> tuple[dict[str, rules.RowOutcome], int]:
         """Take the outcomes of the next transaction; return them, and the most rows that it writes for them."""
@@ -330,6 +329,10 @@ class Owner:
             self._running[rk] = lane
             start = max(int(row.props["due"]), int(row.props.get("next", 0)), self._keyed.start_of(rk))
             self._due_times.add(start, (row, lane))
+        self._recount()
+
+    def _recount(self) -> None:
+        """Bring the totals of express delivery up to date."""
         self._arrivals.recount()
 
     def _begin(self, event: tuple[Row, Lane]) -> None:
@@ -393,7 +396,9 @@ class Owner:
 
         While deliveries run, they go first and are settled together.
         """
-        return bool(self._outcomes) and not self._running and not self._arrivals.lingers
+        if self._arrivals.lingers:
+            return False
+        return bool(self._outcomes) and not self._running
 
     async def _deliver(self, row: Row, lane: Lane, held: Millis | None) -> None:
         """Attempt the delivery once. held: time since which the event could have started."""
@@ -409,7 +414,7 @@ class Owner:
         finally:
             if self._running.get(row.rk) is asyncio.current_task():
                 del self._running[row.rk]
-                self._arrivals.recount()
+                self._recount()
             if self._all_ended():
                 self._woken.set()
 

@@ -6,7 +6,6 @@ generators over every interleaving of faults; the simulator runs them under seed
 
     ingest     opening a shard, filling it, client ids
     owning     take, load, claim and settle, rest, finish
-    shard_rows the rows that an owner knows, and what each step asks of all of them
     express    an owner that stores the events it delivers
     moving     copy first, then the pointer
     changing   cancel, edit, move and redrive, as users ask for it

@@ -20,6 +20,7 @@ from ...storage.ports import Applied, Insert, Merge, Op, Props
 from .. import rules
 from ..keys import GATE, index_key, minute_text
 from ..points import Facets
+from ..properties.owed import OWED
 from ..shard.gate import Gate, HeldGate, merge_gate
 from .ingest import Entry
 from .owning import OwnerSession, add_rows, changed, claimed_props, close, counted, ops_beside, plan, read_rows, refence
@@ -68,7 +69,7 @@ def settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome]) 
     beside = ops_beside(session, outcomes, changes)
     counts = counted(session, changes)
     yield from session.facets.before_settle(session.filing, counts)
-    gate = replace(session.held.gate, state="done", counts=counts, user_ends=rules.user_ends(session.rows.user_ended))
+    gate = replace(session.held.gate, state="done", counts=counts, user_ends=rules.user_ends(session.rows))
     ops: list[Op] = [merge_gate(gate, session.held.etag)]
     ops += [Merge(rk, change, session.rows[rk].etag) for rk, change in changes.items()]
     answer = yield from write(EVENTS, session.shard, *ops, *beside)
@@ -87,7 +88,7 @@ def may_settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcom
     """Return True if `outcomes` leave no event of the shard open, and nothing owed."""
     changes = plan(session, outcomes, ())
     after = ({**row.props, **changes.get(rk, {})} for rk, row in session.rows.items())
-    return all(props["state"] in rules.FINAL and not session.facets.owes(props) for props in after)
+    return all(props["state"] in rules.FINAL and not props.get(OWED) for props in after)
 
 
 def close_done(session: OwnerSession, entry: Props, before: Steps[bool] | None = None) -> Steps[None]:

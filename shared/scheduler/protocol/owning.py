@@ -6,7 +6,7 @@ soon as the store shows that another owner has the shard; the session is then en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -18,10 +18,10 @@ from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row
 from .. import rules, timings
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from ..points import Facets, Filing, Known
+from ..properties.owed import OWED
 from ..shard.gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
 from .ingest import Entry, counts_props
 from .moving import finish_move, note_redriven, point_sources
-from .shard_rows import ShardRows
 
 MAX_CHANGES = 99
 """Rows in one transaction beside the gate, which is the hundredth: event rows, and rows with answers."""
@@ -37,14 +37,11 @@ class OwnerSession:
     named: str
     """Row key of the index row that the message named."""
     facets: Facets
-    rows: ShardRows = field(init=False)
+    rows: dict[str, Row] = field(default_factory=dict)
     known: Known = field(default_factory=dict)
     """The rows that make the shard findable, as far as this owner knows them."""
     lost_at: Millis | None = None
     """Storage's time of the previous owner's last write of the gate, if that owner disappeared without releasing the shard."""
-
-    def __post_init__(self) -> None:
-        self.rows = ShardRows(self.facets.owes)
 
     @property
     def succeeds_lost(self) -> bool:
@@ -68,7 +65,7 @@ class OwnerSession:
     @property
     def owed(self) -> list[str]:
         """The ended events for which something is left to do."""
-        return sorted(self.rows.owing)
+        return [rk for rk, row in self.rows.items() if row.props.get(OWED) and row.props["state"] in rules.FINAL]
 
 
 class ShardBusy(NamedTuple):
@@ -123,7 +120,7 @@ def take(
 def load(session: OwnerSession) -> Steps[bool]:
     """Read every row, finish interrupted moves and redrives, and count again."""
     rows = yield from effects.load(EVENTS, session.shard, FIRST_EVENT, END_EVENTS)
-    session.rows = ShardRows(session.facets.owes, rows)
+    session.rows = {row.rk: row for row in rows}
     for row in rows:
         if row.props["state"] in rules.GOING:
             session.rows[row.rk] = yield from finish_move(session.shard, row, session.facets)
@@ -167,7 +164,7 @@ def step(
         counts = counted(session, changes)
         yield from session.facets.before_settle(session.filing, counts)
         counts = counts._replace(accepted=counts.accepted + len(fresh))
-        gate = replace(session.held.gate, state="owned", counts=counts, user_ends=rules.user_ends(session.rows.user_ended))
+        gate = replace(session.held.gate, state="owned", counts=counts, user_ends=rules.user_ends(session.rows))
         if fresh:
             gate = replace(gate, bytes=gate.bytes + sum(entry.size for entry in fresh))
         ops: list[Op] = [merge_gate(gate, session.held.etag)]
@@ -216,7 +213,7 @@ def add_rows(session: OwnerSession, entries: Sequence[Entry], etags: Sequence[st
 def read_rows(session: OwnerSession) -> Steps[None]:
     """Read every row."""
     rows = yield from effects.load(EVENTS, session.shard, FIRST_EVENT, END_EVENTS)
-    session.rows = ShardRows(session.facets.owes, rows)
+    session.rows = {row.rk: row for row in rows}
 
 
 def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str]) -> dict[str, Props]:
@@ -228,7 +225,7 @@ def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
         props = session.rows[rk].props
         if _applies(outcome, props, session):
             changes[rk] = {"state": outcome.state, **outcome.props, **session.facets.marks(props, outcome)}
-        elif outcome.state == props["state"] and session.facets.owes(props):
+        elif outcome.state == props["state"] and props.get(OWED):
             changes[rk] = {"state": outcome.state, **outcome.props}
     for rk in claims:
         if rk not in session.rows:
@@ -266,7 +263,7 @@ def changed(row: Row, change: Props, etag: str) -> Row:
 
 def counted(session: OwnerSession, changes: Mapping[str, Props]) -> Counts:
     """Return the full counts as they will be once `changes` are stored."""
-    return rules.tally({**session.rows.states, **{rk: change["state"] for rk, change in changes.items()}}.values())
+    return rules.tally([changes[rk]["state"] if rk in changes else row.props["state"] for rk, row in session.rows.items()])
 
 
 def rest(session: OwnerSession, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[bool]:
@@ -296,7 +293,7 @@ def let_go(session: OwnerSession, state: Literal["resting", "done"], index: str)
         yield from session.facets.before_settle(session.filing, counts)
         yield from session.facets.before_release(session.filing, list(session.rows.values()))
         beside = session.facets.kept(session.held.gate, session.known, session.epoch)
-        ends = rules.user_ends(session.rows.user_ended)
+        ends = rules.user_ends(session.rows)
         gate = replace(session.held.gate, state=state, index=index, counts=counts, beside=beside, user_ends=ends)
         answer = yield from write(EVENTS, session.shard, merge_gate(gate, session.held.etag))
         if isinstance(answer, Applied):
@@ -405,11 +402,15 @@ def note_of(shard: str) -> Steps[None]:
         yield from note_redriven(shard, f"{gate.bucket}:{shard}")
 
 
-def claimed(session: OwnerSession, started: Iterable[str]) -> list[str]:
+def claimed(session: OwnerSession, started: Container[str]) -> list[str]:
     """Return the rows with a stored claim of this session and no started delivery, the earliest due first."""
-    rows, epoch = session.rows, session.epoch
-    mine = [rk for rk in rows.firing.difference(started) if rows[rk].props.get("epoch") == epoch]
-    return sorted(mine, key=lambda rk: (int(rows[rk].props["due"]), rk))
+    epoch = session.epoch
+    ready = [
+        row
+        for rk, row in session.rows.items()
+        if (props := row.props)["state"] == "firing" and rk not in started and props.get("epoch") == epoch
+    ]
+    return [row.rk for row in sorted(ready, key=lambda row: int(row.props["due"]))]
 
 
 def tidy(

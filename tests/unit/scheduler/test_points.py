@@ -89,7 +89,6 @@ def test_each_point_reaches_all_facets_in_their_order() -> None:
         "beside": (row, outcome, {}),
         "rows_beside": (outcome,),
         "written": ({}, EVENT),
-        "owes": (EVENT,),
         "wakes_early": (EVENT,),
         "before_release": (filing, [row]),
         "kept": (gate, {}, 1),
@@ -144,7 +143,7 @@ async def test_a_shard_calls_the_points_in_the_order_of_its_life(world: World) -
     await run(owning.step(session, {}, [HERE.row]))
     await run(owning.step(session, {HERE.row: rules.RowOutcome("delivered", {"ended": START})}, []))
     await run(owning.finish(session, {}))
-    claim, settle = ["before_store", "before_settle"], ["before_store", "still", "marks", "beside", "before_settle", "owes"]
+    claim, settle = ["before_store", "before_settle"], ["before_store", "still", "marks", "beside", "before_settle"]
     end = ["before_settle", "before_release", "kept", "at_end"]
     assert [point for _, point in calls] == ["before_store", "recall", *claim, *settle, *end]
 
