@@ -27,7 +27,6 @@ from .facets import FACETS, facets_for
 from .facets.long_work import HeldToken, completed, failed, heard, refusal
 from .firing.dispatch import Firing
 from .keys import Address, index_key, parse_server_id, shard_tenant
-from .properties.owed import OWED
 from .properties.work_rows import noted_work, work_of
 from .protocol.completing import WorkSettled, extend_work, settle_work
 from .protocol.dispatch import ShardMessage, send
@@ -187,7 +186,7 @@ class LongWorkCalls:
             log.debug("A receiver has ended the work on event %s", props["id"], extra=extra)
             # What is owed after the end of an event does not wait for the deadline that it had.
             now = self._clock.now()
-            wake = int(props["next"]) if props["state"] == "retrying" else now if props.get(OWED) else None
+            wake = int(props["next"]) if props["state"] == "retrying" else now if FACETS.owes(props) else None
             await self._announce(address.shard, wake, now)
             if is_over(props):
                 self._notes.ended(settled.row)

@@ -9,6 +9,7 @@ needs; the table in `facets/__init__` gives the order. The points, in the order 
     still            an owner settles an outcome: does it still apply?
     marks, beside    the write that settles it: further properties of the event's row, and rows in the same transaction
     written          a user changes an event: what is written for it
+    owes             an ended event: is there something left to do for it?
     before_release   the owner is about to release or to finish the shard; `kept` is what its last gate says about rows beside the shard
     touched          an event's row is changed, by anyone but its owner, beside what the change says
     came_from        an event gets a new place
@@ -86,6 +87,10 @@ class Facet:
     def written(self, change: Props, props: Mapping[str, Any]) -> Props:
         """Return a user's change as it is written to a row with these properties."""
         return change
+
+    def owes(self, props: Mapping[str, Any]) -> bool:
+        """Return True if something is left to do for an event that has ended. Its shard is not finished before that."""
+        return False
 
     def wakes_early(self, props: Mapping[str, Any]) -> bool:
         """Return True if an event of a resting shard may call an owner before the shard's wake-up."""
@@ -180,6 +185,10 @@ class Facets(Facet):
         for facet in self._at["written"]:
             change = facet.written(change, props)
         return change
+
+    def owes(self, props: Mapping[str, Any]) -> bool:
+        # A list: a generator takes twice as long, and this is asked for each ended event at each step.
+        return any([facet.owes(props) for facet in self._at["owes"]])
 
     def wakes_early(self, props: Mapping[str, Any]) -> bool:
         return any(facet.wakes_early(props) for facet in self._at["wakes_early"])

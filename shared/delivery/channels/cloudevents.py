@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -23,8 +22,6 @@ TYPE = "tocsin.event.due"
 SPEC_VERSION = "1.0"
 CONTENT_TYPE = JSON
 
-_time_text = lru_cache(maxsize=1024)(to_text)
-"""The events of a herd have one due time, and several of them start within a millisecond."""
 _NEEDS_CODING = re.compile(r"[^\x21\x23\x24\x26-\x7e]+")
 """Characters that a header value must encode: all outside U+0021 to U+007E, and the quote and the percent sign."""
 
@@ -55,12 +52,12 @@ def channel_headers(target: Target) -> dict[str, str]:
 
 def delivery_headers(delivery: OutgoingDelivery) -> dict[str, str]:
     """Return those of the headers that belong to one delivery."""
-    due = _time_text(delivery.due)
+    due = to_text(delivery.due)
     headers = {
         "ce-id": header_value(delivery.id),
         "ce-time": due,
         "ce-tocsindue": due,
-        "ce-tocsinfired": _time_text(delivery.fired),
+        "ce-tocsinfired": to_text(delivery.fired),
         "ce-tocsinlatems": str(delivery.late_ms),
         "ce-tocsinattempt": str(delivery.attempt),
     }

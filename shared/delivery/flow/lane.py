@@ -52,15 +52,18 @@ class Slots:
     """At most `limit` holders at once; belongs to one event loop."""
 
     def __init__(self, limit: int) -> None:
-        self.free = limit
-        """Slots that are free. Callers that need several kinds at once take them here."""
+        self._free = limit
         self._line = WaitingLine()
+
+    def free(self) -> bool:
+        """Return True if `acquire` would not wait."""
+        return self._free > 0
 
     async def acquire(self, *, backlog: bool = False) -> None:
         """Wait for a slot."""
-        if self.free > 0:
+        if self._free > 0:
             # The line is empty while a slot is free, because `release` gives each slot to the next in line.
-            self.free -= 1
+            self._free -= 1
             return
         turn = self._line.join(backlog=backlog)
         try:
@@ -71,11 +74,15 @@ class Slots:
                 self.release()
             raise
 
+    def take(self) -> None:
+        """Take a slot that is free."""
+        self._free -= 1
+
     def release(self) -> None:
         """Release a slot to the next in line."""
         turn = self._line.next()
         if turn is None:
-            self.free += 1
+            self._free += 1
         else:
             turn.set_result(None)
 

@@ -231,10 +231,10 @@ class Lanes:
         now = self._clock.monotonic()
         slot.slow = lane.mean(now) > rules.SLOW
         tenant, whole = self._pools(lane.tenant)[slot.slow], self._all[slot.slow]
-        if not (tenant.free and whole.free):
+        if not (tenant.free() and whole.free()):
             return False
-        tenant.free -= 1
-        whole.free -= 1
+        tenant.take()
+        whole.take()
         self._began(slot, now)
         return True
 
@@ -283,9 +283,9 @@ class Lanes:
             slow = self._pools(slot.lane.tenant)[True], self._all[True]
             if now - slot.begun < rules.SLOW:
                 break
-            if all(slots.free for slots in slow):
+            if all(slots.free() for slots in slow):
                 for slots in slow:
-                    slots.free -= 1
+                    slots.take()
                 self._release(slot)
                 slot.slow = True
 

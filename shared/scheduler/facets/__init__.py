@@ -58,6 +58,9 @@ class Callbacks(Facet):
     def written(self, change: Props, props: Mapping[str, Any]) -> Props:
         return with_callbacks(change, props)
 
+    def owes(self, props: Mapping[str, Any]) -> bool:
+        return bool(props.get(OWED))
+
 
 ORIGIN: Final = "origin"
 """Property of a copy in another account: the ETag of the row that it was copied from."""

@@ -22,7 +22,6 @@ from ..facets import FACETS
 from ..facets.long_work import HeldToken, WorkState, state_of
 from ..keys import Address, index_key, index_partition, shard_tenant
 from ..points import Facets, Filing
-from ..properties.owed import OWED
 from ..rules import FINAL, RowOutcome, due_at, tally
 from ..shard.gate import parse_gate, read_gate
 
@@ -52,7 +51,7 @@ def settle_work(address: Address, token: HeldToken, now: Millis, decide: Decide,
         outcome = decide(row.props)
         change: Props = {"state": outcome.state, **outcome.props, **facets.marks(row.props, outcome)}
         beside = facets.beside(row, outcome, change)
-        yield from _prepare(row, outcome, now if {**row.props, **change}.get(OWED) else None, facets)
+        yield from _prepare(row, outcome, now if facets.owes({**row.props, **change}) else None, facets)
         settled = yield from _changed(row, change, beside)
         if settled is not None:
             return WorkSettled(settled, state_of(settled.props, token), changed=True)

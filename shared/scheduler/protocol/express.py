@@ -20,7 +20,6 @@ from ...storage.ports import Applied, Insert, Merge, Op, Props
 from .. import rules
 from ..keys import GATE, index_key, minute_text
 from ..points import Facets
-from ..properties.owed import OWED
 from ..shard.gate import Gate, HeldGate, merge_gate
 from .ingest import Entry
 from .owning import OwnerSession, add_rows, changed, claimed_props, close, counted, ops_beside, plan, read_rows, refence
@@ -88,7 +87,7 @@ def may_settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcom
     """Return True if `outcomes` leave no event of the shard open, and nothing owed."""
     changes = plan(session, outcomes, ())
     after = ({**row.props, **changes.get(rk, {})} for rk, row in session.rows.items())
-    return all(props["state"] in rules.FINAL and not props.get(OWED) for props in after)
+    return all(props["state"] in rules.FINAL and not session.facets.owes(props) for props in after)
 
 
 def close_done(session: OwnerSession, entry: Props, before: Steps[bool] | None = None) -> Steps[None]:

@@ -18,7 +18,6 @@ from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row
 from .. import rules, timings
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from ..points import Facets, Filing, Known
-from ..properties.owed import OWED
 from ..shard.gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
 from .ingest import Entry, counts_props
 from .moving import finish_move, note_redriven, point_sources
@@ -65,7 +64,7 @@ class OwnerSession:
     @property
     def owed(self) -> list[str]:
         """The ended events for which something is left to do."""
-        return [rk for rk, row in self.rows.items() if row.props.get(OWED) and row.props["state"] in rules.FINAL]
+        return [rk for rk, row in self.rows.items() if row.props["state"] in rules.FINAL and self.facets.owes(row.props)]
 
 
 class ShardBusy(NamedTuple):
@@ -225,7 +224,7 @@ def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
         props = session.rows[rk].props
         if _applies(outcome, props, session):
             changes[rk] = {"state": outcome.state, **outcome.props, **session.facets.marks(props, outcome)}
-        elif outcome.state == props["state"] and props.get(OWED):
+        elif outcome.state == props["state"] and session.facets.owes(props):
             changes[rk] = {"state": outcome.state, **outcome.props}
     for rk in claims:
         if rk not in session.rows:
@@ -263,7 +262,9 @@ def changed(row: Row, change: Props, etag: str) -> Row:
 
 def counted(session: OwnerSession, changes: Mapping[str, Props]) -> Counts:
     """Return the full counts as they will be once `changes` are stored."""
-    return rules.tally([changes[rk]["state"] if rk in changes else row.props["state"] for rk, row in session.rows.items()])
+    states = {rk: row.props["state"] for rk, row in session.rows.items()}
+    states.update({rk: change["state"] for rk, change in changes.items()})
+    return rules.tally(states.values())
 
 
 def rest(session: OwnerSession, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[bool]:
@@ -406,9 +407,7 @@ def claimed(session: OwnerSession, started: Container[str]) -> list[str]:
     """Return the rows with a stored claim of this session and no started delivery, the earliest due first."""
     epoch = session.epoch
     ready = [
-        row
-        for rk, row in session.rows.items()
-        if (props := row.props)["state"] == "firing" and rk not in started and props.get("epoch") == epoch
+        row for row in session.rows.values() if row.props["state"] == "firing" and row.rk not in started and row.props.get("epoch") == epoch
     ]
     return [row.rk for row in sorted(ready, key=lambda row: int(row.props["due"]))]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from ...core import clock
-from ...core.clock import Clock, Millis, Offset, Reading, ServerTime
-from ...storage.server_time import ServerTimeEstimator, elapsed_ms, steady_of
+from ...core.clock import Clock, Millis, Offset, Reading
+from ...storage.server_time import ServerTimeEstimator, steady_of
 
 log = logging.getLogger(__name__)
 
@@ -59,20 +59,15 @@ class EventClock:
     def __init__(self, clock: Clock, times: Sequence[ServerTimeEstimator], counters: Counter[str]) -> None:
         """times: the observed time of each account. The first with narrow enough bounds judges; the home account comes first."""
         self._clock, self._times, self._counters = clock, times, counters
-        self._steady, self._elapsed = steady_of(clock), elapsed_ms(clock)
-        self.monotonic: Callable[[], float] = clock.monotonic
-        """See `Clock`."""
+        self._steady = steady_of(clock)
         self._logged: dict[ClockState, float] = {}
 
     def now(self) -> Millis:
         """Return the corrected wall time."""
         if not self._times:
             return self._clock.now()
-        before, wall = self._steady() * 1000, self._clock.now()
-        if _may_be_exact(self._times[0].bounds, before, wall):
-            # The usual case, with one reading of the monotonic clock: each event asks several times.
-            return wall
-        after = self._steady() * 1000
+        # Without a `Reading` in the usual case: each event asks several times.
+        before, wall, after = 1000 * self._steady(), self._clock.now(), 1000 * self._steady()
         if after - before > LONG_READING:
             before, wall, after = self._shortest(Reading(before, wall, after))
         for time in self._times:
@@ -100,8 +95,11 @@ class EventClock:
         return best
 
     def _read_once(self) -> Reading:
-        elapsed = self._elapsed
-        return Reading(elapsed(), self._clock.now(), elapsed())
+        return Reading(1000 * self._steady(), self._clock.now(), 1000 * self._steady())
+
+    def monotonic(self) -> float:
+        """See `Clock`."""
+        return self._clock.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         """See `Clock`."""
@@ -138,14 +136,3 @@ class EventClock:
                 text = "Storage's answers do not prove this machine's clock right (bounds: %s); deliveries follow the clock as it is"
                 log.warning(text, found.state, extra={"action": "clock_unproved", "bounds": found.state})
         return found
-
-
-def _may_be_exact(bounds: ServerTime | None, before: float, wall: Millis) -> bool:
-    """Return True if a reading that took no time at all would be left as it is: a longer one, and older bounds, prove less.
-
-    A pause before the wall clock is read makes it look further ahead than it is, so a clock that is ahead is never left as it is.
-    """
-    if bounds is None:
-        return False
-    low, high, _ = bounds
-    return before + low - clock.RESOLUTION <= wall <= before + high and high - low <= clock.TOO_WIDE

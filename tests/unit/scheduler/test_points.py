@@ -89,6 +89,7 @@ def test_each_point_reaches_all_facets_in_their_order() -> None:
         "beside": (row, outcome, {}),
         "rows_beside": (outcome,),
         "written": ({}, EVENT),
+        "owes": (EVENT,),
         "wakes_early": (EVENT,),
         "before_release": (filing, [row]),
         "kept": (gate, {}, 1),
