@@ -263,8 +263,12 @@ class Firing:
         permission = StartPermission(self._clock, asked_at, guard)
         waits = Waits(self._clock, succeeds_lost=session.succeeds_lost, asked_at=asked_at)
         serving = Owner(session, DeliveryAttempts(view, permission, waits, self._means), self._owning, arrivals, earlier)
-        with tracing.serving_shard(session.shard) if self._tracing else nullcontext():
-            await serving.run()
+        try:
+            with tracing.serving_shard(session.shard) if self._tracing else nullcontext():
+                await serving.run()
+        finally:
+            # The parts of an owner refer to each other: the payloads would stay until the garbage collector looks.
+            session.rows.clear()
         if permission.shard_lost:
             self._counters["shards_lost"] += 1
 

@@ -24,7 +24,7 @@ from ...tenants.model import Tenant
 from ...web import auth
 from ...web.bodies import Pace
 from ...web.parsing import parse_with
-from ...web.problem import not_found
+from ...web.problem import not_found, release
 from ..model import EventIn
 from ..rows import EventToStore
 from ..shard_services import ShardServices
@@ -152,6 +152,7 @@ class Intake:
                     event.term = term
                 ready.append((number, events))
             except Problem as found:
+                release(found)
                 wrong[number] = await self._ingest.limits.noted(tenant, found)
         await self._reject(tenant, origin, items, wrong, results)
         granted, refusal = await admission.admit(settings, sum(len(events) == 1 for _, events in ready))

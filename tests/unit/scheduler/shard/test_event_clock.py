@@ -253,6 +253,18 @@ async def test_the_next_account_judges_where_the_home_account_gives_no_bounds() 
     assert events.finding().state == "wrong" and events.now() <= clock.true
 
 
+async def test_the_next_account_judges_where_the_bounds_of_the_home_account_are_too_old() -> None:
+    clock = WrongClock()
+    home, other = ServerTimeEstimator(clock), ServerTimeEstimator(clock)
+    events = EventClock(clock, (home, other), Counter())
+    home.note(home.elapsed() - 1_500.0, home.elapsed(), [time_etag(to_text(clock.now()), 1)])
+    assert events.now() == clock.now()
+    await clock.advance(7_200)
+    moment = other.elapsed()
+    other.note(moment, moment, [time_etag(to_text(clock.true), 1)])
+    assert events.finding().state == "wrong" and events.now() <= clock.true
+
+
 async def test_a_proven_offset_is_logged_once_in_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
     clock = WrongClock()
     times = ServerTimeEstimator(clock)

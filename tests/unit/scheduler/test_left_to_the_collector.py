@@ -1,0 +1,83 @@
+"""What is large is freed without the collector, which comes rarely: the requests that are refused, and the events of finished shards.
+
+A request that is behind an error of pydantic would never be freed: the collector does not look into those.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shared.core.errors import Unavailable
+from shared.scheduler.protocol.owning import OwnerSession
+from shared.web.serve import ApiRequest
+
+from .harness import World
+
+LATER = {"delay": "PT1H", "payload": "x"}
+NOWHERE = {**LATER, "channel": "nowhere"}
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def left[T](kind: type[T]) -> list[T]:
+    return [each for each in gc.get_objects() if isinstance(each, kind)]
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/api/v1/events", {**LATER, "id": "taken", "payload": "another"}, 409),
+        ("/api/v1/events", NOWHERE, 422),
+        ("/api/v1/events", {"payload": "x"}, 422),
+        ("/api/v1/events", {"payload": "x", "delay": "soon"}, 422),
+        ("/api/v1/events", {**LATER, "labels": 1}, 422),
+        ("/api/v1/events/batch", [LATER, {"payload": "x"}, {"payload": "x", "delay": "soon"}], 200),
+        ("/api/v1/schedules/preview", {"cron": "none", "interval": "soon"}, 422),
+        ("/api/v1/events/batch", [], 422),
+        ("/api/v1/events/batch", [LATER, NOWHERE], 200),
+        ("/api/v1/schedules/none/trigger", None, 404),
+    ],
+)
+async def test_a_refused_call_is_freed_at_once(path: str, body: Any, status: int) -> None:
+    world = await World().open()
+    await world.demo.create(**LATER, id="taken")
+    assert (await world.demo.post(path, body)).status == status
+    assert not left(ApiRequest)
+    await world.close()
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize(("path", "body", "status"), [("/api/v1/events", LATER, 503), ("/api/v1/events/batch", [LATER, LATER], 200)])
+async def test_a_call_that_storage_fails_is_freed_at_once(path: str, body: Any, status: int) -> None:
+    world = await World().open()
+    assert (await world.demo.get("/api/v1/key")).status == 200
+
+    async def away(*_: Any) -> Any:
+        raise Unavailable("away")
+
+    world.tables.write = away  # type: ignore[method-assign]
+    assert (await world.demo.post(path, body)).status == status
+    assert not left(ApiRequest)
+    await world.close()
+
+
+@pytest.mark.usefixtures("without_collector")
+async def test_the_events_of_a_finished_shard_are_freed_at_once() -> None:
+    world = await World().open()
+    for _ in range(3):
+        await world.demo.create(delay="PT10S")
+    await world.run(60.0)
+    assert len(world.receiver.received) == 3
+    assert not any(session.rows for session in left(OwnerSession))
+    await world.close()
