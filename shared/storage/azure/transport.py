@@ -27,6 +27,10 @@ from ..server_time import elapsed_ms
 from .account import VERSION, Account
 from .connections import AccountConnections, NotSent
 
+EMULATOR_CONNECTIONS = 16
+"""Open connections to an emulator at most. Azurite has one thread, and its node accepts one connection in each turn of its loop: beside 40
+requests on older connections, those on new ones wait for seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class TransportPolicy:
@@ -93,7 +97,9 @@ class Transport:
         return self._connections
 
     def _make_connections(self, policy: TransportPolicy, idle: float) -> AccountConnections:
-        return AccountConnections(self.account.base, most=policy.connections, kept=idle, connect=policy.connect)
+        # Only emulators have the account's name in the path.
+        most = min(policy.connections, EMULATOR_CONNECTIONS) if self.account.path else policy.connections
+        return AccountConnections(self.account.base, most=most, kept=idle, connect=policy.connect)
 
     async def call(
         self,

@@ -17,7 +17,7 @@ from shared.core.errors import OutcomeUnknown
 from shared.core.http1.connection import Connection
 from shared.storage.azure.account import Account, SharedKey, from_connection_string
 from shared.storage.azure.tables import AzureTables
-from shared.storage.azure.transport import TransportPolicy
+from shared.storage.azure.transport import EMULATOR_CONNECTIONS, Transport, TransportPolicy
 from shared.storage.ports import Applied, Insert, Op
 
 from .conftest import KEY, connection
@@ -124,6 +124,16 @@ async def test_connection_that_has_ended_carries_no_request(service: Service, ta
     service.end(0, how)
     assert isinstance(await tables.write("Table", "p", ONE), Applied)
     assert service.requests == [0, 1] and tables.transactions["write"] == 2
+
+
+@pytest.mark.parametrize(("path", "most"), [("/devstoreaccount1", EMULATOR_CONNECTIONS), ("", 40)])
+async def test_emulator_gets_few_connections_at_once(service: Service, path: str, most: int) -> None:
+    account = Account(f"http://127.0.0.1:{service.port}{path}", SharedKey("table", "devstoreaccount1", KEY))
+    made = AzureTables(Transport(account, None, TransportPolicy(request=600.0)))
+    answers = await asyncio.gather(*[made.write("Table", "p", ONE) for _ in range(40)])
+    await made.close()
+    assert all(isinstance(each, Applied) for each in answers)
+    assert len(service.connections) == most
 
 
 async def test_connection_that_is_open_is_used_again(service: Service, tables: AzureTables) -> None:
