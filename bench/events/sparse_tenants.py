@@ -10,8 +10,10 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from devhost.azurite import Azurite
 from shared.core.clock import Millis, to_text
 
 from ..report import Figure
@@ -27,14 +29,63 @@ MOVED_LEAD = (10.0, 40.0)
 type SendEvent = Callable[[int, Millis], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """The lateness of `count` events that were sent within `seconds`. cpu, thread: milliseconds of CPU of an event in the devhost, and in
+    the emulator's one thread."""
+
+    stats: dict[str, Any]
+    count: int
+    seconds: float
+    cpu: float
+    thread: float
+
+    @property
+    def busy(self) -> float:
+        """Share of the emulator's one thread that is in use while events come and go at the same rate."""
+        return self.thread / 1000 * self.count / self.seconds
+
+    def figure(self, name: str, limit: float) -> Figure:
+        """Return the lateness."""
+        stats = self.stats
+        note = (
+            f"p50 {stats['p50']:.1f}, p90 {stats['p90']:.1f}, max {stats['max']:.0f} ms; {self.count:,} events in {self.seconds:.0f} s; "
+            f"early {stats['early']}, doubled {stats['count'] - stats['distinct']}; {self.cpu:.1f} ms CPU an event in the devhost, "
+            f"{self.thread:.1f} ms in Azurite's one thread, {self.busy:.0%} busy"
+        )
+        return Figure(name, stats["p99"], "ms", "<=", limit, note, stats | {"cpu_ms": self.cpu, "azurite_ms": self.thread})
+
+
+def lateness_of(tenants: int, rate: float) -> str:
+    """Return the name of the figure for single events of many tenants."""
+    return f"lateness p99, {tenants:,} tenants, {rate:g} single POSTs a second in all, due in {LEAD[0]:g} to {LEAD[1]:g} s"
+
+
+class TenantPosts:
+    """Posts each event as another tenant, by chance."""
+
+    def __init__(self, host: Host, keys: Sequence[str]) -> None:
+        self._host, self._keys, self._chance = host, keys, random.Random(len(keys))
+        self.sent: dict[str, Millis] = {}
+        """The due time of each event by its id."""
+
+    async def send(self, number: int, due: Millis) -> None:
+        headers = HEADERS | {"authorization": f"Bearer {self._chance.choice(self._keys)}"}
+        async with self._host.session.post(f"{self._host.url}/api/v1/events", data=event_text(number, due), headers=headers) as answer:
+            assert answer.status == 201, await answer.text()
+            self.sent[(await answer.json())["id"]] = due
+
+
 async def tenants_300(run: Run) -> list[Figure]:
     """30 single POSTs a second in all, by 300 tenants."""
-    return [await _tenants(run, 300, 30, 50.0)]
-
-
-async def tenants_1000(run: Run) -> list[Figure]:
-    """100 single POSTs a second in all, by 1,000 tenants."""
-    return [await _tenants(run, 1000, 100, 100.0)]
+    count, rate, seconds = 300, 30, run.pick(60.0, 20.0)
+    name = lateness_of(count, rate)
+    run.report_progress(f"{count} tenants are made", 0, 2)
+    with emulator() as azurite:
+        async with receiving() as receiver, devhost(azurite.connection_string, receiver.url) as host:
+            post = TenantPosts(host, await make_tenants(host, receiver.url, count))
+            run.report_progress(name, 1, 2)
+            return [(await stream(host, azurite, receiver, rate, seconds, LEAD, post.send)).figure(name, 50.0)]
 
 
 async def moved(run: Run) -> list[Figure]:
@@ -52,33 +103,15 @@ async def moved(run: Run) -> list[Figure]:
 
             name = f"lateness p99, {rate} events a second moved to {MOVED_LEAD[0]:g} to {MOVED_LEAD[1]:g} s ahead"
             run.report_progress(name, 0, 1)
-            return [await _stream(host, receiver, name, 50.0, rate, seconds, MOVED_LEAD, move)]
+            return [(await stream(host, azurite, receiver, rate, seconds, MOVED_LEAD, move)).figure(name, 50.0)]
 
 
-async def _tenants(run: Run, count: int, rate: int, limit: float) -> Figure:
-    seconds = run.pick(60.0, 20.0)
-    name = f"lateness p99, {count:,} tenants, {rate} single POSTs a second in all, due in {LEAD[0]:g} to {LEAD[1]:g} s"
-    run.report_progress(f"{count} tenants are made", 0, 2)
-    with emulator() as azurite:
-        async with receiving() as receiver, devhost(azurite.connection_string, receiver.url) as host:
-            keys = await _make_tenants(host, receiver.url, count)
-            chance = random.Random(count)
-
-            async def post(number: int, due: Millis) -> None:
-                headers = HEADERS | {"authorization": f"Bearer {chance.choice(keys)}"}
-                async with host.session.post(f"{host.url}/api/v1/events", data=event_text(number, due), headers=headers) as answer:
-                    assert answer.status == 201, await answer.text()
-
-            run.report_progress(name, 1, 2)
-            return await _stream(host, receiver, name, limit, rate, seconds, LEAD, post)
-
-
-async def _make_tenants(host: Host, receiver: str, count: int) -> Sequence[str]:
-    """Make tenants that deliver to the receiver; return one key of each."""
+async def make_tenants(host: Host, receiver: str, count: int) -> Sequence[str]:
+    """Make tenants that deliver to the receiver, `t0000` and so on; return one key of each."""
     keys: list[str] = []
 
     async def make(number: int) -> None:
-        tenant = f"{host.url}/api/v1/tenants/t{number}"
+        tenant = f"{host.url}/api/v1/tenants/t{number:04}"
         async with host.session.put(tenant, json={}, headers=ADMIN) as answer:
             assert answer.status == 201, await answer.text()
         async with host.session.put(f"{tenant}/channels/default", json={"type": "http", "url": receiver}, headers=ADMIN) as answer:
@@ -91,12 +124,14 @@ async def _make_tenants(host: Host, receiver: str, count: int) -> Sequence[str]:
     return keys
 
 
-async def _stream(
-    host: Host, receiver: Receiving, name: str, limit: float, rate: int, seconds: float, lead: tuple[float, float], send: SendEvent
-) -> Figure:
-    """Send events at this rate, each at its instant even if earlier ones are not answered; return the lateness of their deliveries."""
-    chance = random.Random(rate)
-    cpu = machine.cpu_seconds(host.pid)
+async def stream(
+    host: Host, azurite: Azurite, receiver: Receiving, rate: float, seconds: float, lead: tuple[float, float], send: SendEvent
+) -> Streamed:
+    """Send events at this rate, each at its instant even if earlier ones are not answered, and wait for their deliveries."""
+    assert azurite.pid is not None
+    chance = random.Random(round(rate))
+    await receiver.ask("reset")
+    cpu, thread = machine.cpu_seconds(host.pid), machine.thread_seconds(azurite.pid)
     began = time.monotonic()
     calls: list[asyncio.Task[None]] = []
     for number in range(round(rate * seconds)):
@@ -104,10 +139,6 @@ async def _stream(
         calls.append(asyncio.create_task(send(number, round(1000 * (time.time() + chance.uniform(*lead))))))
     await asyncio.gather(*calls)
     await receiver.until(len(calls), 120.0, lambda arrived: None)
-    stats: dict[str, Any] = await receiver.ask("stats")
-    cpu = 1000 * (machine.cpu_seconds(host.pid) - cpu) / len(calls)
-    note = (
-        f"p50 {stats['p50']:.1f}, p90 {stats['p90']:.1f}, max {stats['max']:.0f} ms; {len(calls):,} events in {seconds:.0f} s; "
-        f"early {stats['early']}, doubled {stats['count'] - stats['distinct']}; {cpu:.1f} ms CPU an event in the devhost"
-    )
-    return Figure(name, stats["p99"], "ms", "<=", limit, note, stats | {"cpu_ms": cpu})
+    each = 1000 / len(calls)
+    cpu, thread = machine.cpu_seconds(host.pid) - cpu, machine.thread_seconds(azurite.pid) - thread
+    return Streamed(await receiver.ask("stats"), len(calls), seconds, each * cpu, each * thread)
