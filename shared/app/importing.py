@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Final
 
 YOUNG: Final = 5_000
-"""Objects that are made before the collector looks at them. Looked at more often, those of the calls that are being served take its time;
-less often, rows of finished shards stay in memory."""
+"""New objects after which the garbage collector runs. With fewer, it spends its time on objects of calls that are still being served; with
+more, rows of finished shards stay in memory for longer."""
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Turn the collector off during imports, and exempt what they made from later collections.
+    """Turn the collector off during imports, exempt what they made from later collections, and set the threshold `YOUNG`.
 
     What is imported lives as long as the process. During the imports the collector would look at all of it again and again, which takes a
     fifth of their time. Later, each full collection would do so, and would stop the event loop.

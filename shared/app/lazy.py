@@ -60,7 +60,7 @@ class Lazy:
         return await self.within_call()
 
     async def within_call(self) -> Application:
-        """Return the same within a call for which `on_call` has been awaited."""
+        """Return the application of the side that serves. For a caller that has already awaited `on_call`."""
         return await (await self._glanced()).serving()
 
     async def second(self) -> Application:
@@ -76,6 +76,7 @@ class Lazy:
         return await self._glanced()
 
     async def _glanced(self) -> Application:
+        """Return the application on the first account, after its `glance` at the timer."""
         app = self._app or await self._opened()
         app.glance()
         return app

@@ -60,9 +60,9 @@ def _second_text(second: int) -> str:
     return to_datetime(second * 1000).isoformat()[:19] + "."
 
 
-# Without a function of Python around the system's: each event asks often.
+# No Python function around the system's call, which would take longer than the call: each event reads this clock several times.
 steady: Callable[[], float] = partial(time.clock_gettime, _BOOT_TIME) if _BOOT_TIME is not None else time.monotonic
-"""Returns seconds that never step back and that advance while the machine sleeps, if it has such a clock.
+"""Return seconds that never step back and that advance while the machine sleeps, if it has such a clock.
 
 Only differences within one boot are meaningful. Callers use it to find out how long the machine was asleep.
 """

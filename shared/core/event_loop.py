@@ -21,7 +21,10 @@ class LoopTurns:
         self._every, self._spent = every, 0
 
     def is_over(self, pieces: int = 1) -> bool:
-        """Count pieces of work; return True if it is time to let other tasks run. For loops whose pieces take microseconds."""
+        """Count pieces of work; return True if the caller must let other tasks run now.
+
+        For loops whose pieces take microseconds, where awaiting `spend` for each would be slow.
+        """
         self._spent += pieces
         if self._spent < self._every:
             return False

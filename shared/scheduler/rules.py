@@ -416,7 +416,7 @@ def agenda(
         if state in FINAL:
             continue
         opened += 1
-        # In place: most rows of a shard in work are claimed, and each step looks at all of them.
+        # The first test spares a call of `needs_claim`: each step looks at all rows of the shard, and most of them are claimed.
         if (state == "firing" and props.get("epoch") == epoch) or (state not in WAITING and not needs_claim(props, epoch)):
             running = True
             continue

@@ -40,12 +40,12 @@ def time_etag(at: str, version: int) -> str:
 
 
 def steady_of(clock: Clock) -> Callable[[], float]:
-    """Return the function that reads `clock`'s monotonic time in seconds: the time that advances during suspension, if it has one."""
+    """Return the function that reads `clock`'s monotonic time in seconds; it advances while the machine sleeps, if the clock can do so."""
     return getattr(clock, "steady", clock.monotonic)
 
 
 def elapsed_ms(clock: Clock) -> Callable[[], float]:
-    """Return a function that reads the same time in milliseconds."""
+    """Return a function that reads the time of `steady_of` in milliseconds."""
     read = steady_of(clock)
     return lambda: read() * 1000
 

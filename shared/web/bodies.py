@@ -97,7 +97,10 @@ class Pace:
         self._cost, self._done = cost, 0
 
     def is_over(self, size: int) -> bool:
-        """Count `size` bytes of an element; return True if it is time for `take_turn`. For loops whose elements take microseconds."""
+        """Count `size` bytes of an element; return True if the caller must await `take_turn` now.
+
+        For loops whose elements take microseconds, where awaiting `spend` for each would be slow.
+        """
         self._done += size + self._cost
         if self._done < PACE:
             return False

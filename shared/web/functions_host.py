@@ -52,12 +52,12 @@ def bind(
 class Response(func.HttpResponse):
     """A response whose headers are a plain mapping, with `content-type` in lower case if there is a body.
 
-    The library's own makes another mapping, header by header, and looks each name up in it with an exception for one that is missing: a
-    tenth of the time of a call.
+    The library's own class copies the headers one by one, and raises an exception inside for each name that is missing. That takes a tenth
+    of the time of a call.
     """
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        # All that the base class would keep is here.
+        # The base class's `__init__` is not called: it would copy the headers. Nothing else of it is needed.
         self._status, self._headers, self._body = status, headers, body
 
     mimetype, charset = "text/plain", "utf-8"
@@ -82,7 +82,7 @@ def _function(indexed: Indexed, calls: Callable[[], tuple[HostCalls, type[ApiReq
     async def handler(req: func.HttpRequest) -> func.HttpResponse:
         arrived = steady()
         found, request = calls()
-        # The mapping inside has lower-case names; the one around it makes each name that is asked for one, and each call asks for seven.
+        # The inner mapping has names in lower case. The outer one converts each name that is looked up, and each call looks up seven.
         headers = getattr(req.headers, "__http_headers__", req.headers)
         given = request(req.method, req.url, headers, req.params, req.route_params, req.get_body(), arrived)
         return Response(*await found.answer(indexed, given))

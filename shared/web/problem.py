@@ -100,10 +100,10 @@ def of(failure: Exception, *, where: str) -> Problem:
 
 
 def release(failure: BaseException | None) -> None:
-    """Let go of the frames through which an expected failure came, and those that it follows from.
+    """Remove the tracebacks of an expected failure and of its causes, so that the call's body is freed at once.
 
-    Each of these frames holds the failure, and one of them the call's body. In such a circle all of it stays until the garbage collector
-    looks, or forever if a failure of pydantic belongs to it. Not for unexpected failures, whose frames a line of the log may still show.
+    A frame of a traceback refers to the failure, and one of them to the body. Such a cycle stays in memory until the garbage collector
+    runs, or forever if a failure of pydantic belongs to it. Unexpected failures keep their tracebacks, which the log may still show.
     """
     expected = isinstance(failure, Problem | Unavailable | OutcomeUnknown)
     while expected and failure is not None:

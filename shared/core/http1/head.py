@@ -12,7 +12,7 @@ MOST_INFORMATIONAL = 5
 _MOST_HELD = 16 * 1024
 """Bytes of one informational answer, and of a status line; with more, the answer is refused."""
 _MOST_KEPT = 2 * 1024
-"""Bytes of a head that is remembered: those of a receiver's answers are often the same for a second, until their date changes."""
+"""Most bytes of a head whose reading is cached: answers of a receiver often have the same head until its `Date` changes, each second."""
 
 NOT_HTTP = "the answer is not valid HTTP"
 _TOO_MUCH_HELD = f"more than {_MOST_HELD // 1024} KiB before the status of the final answer"
@@ -81,6 +81,7 @@ class HeadReader(ABC):
 
     def _read_heads(self, data: bytes) -> bytes | None:
         """Read informational answers and the final head; return the bytes behind it, or None if it is not complete."""
+        # The usual case, and the fastest: the first bytes hold a whole final head.
         if not self._buffer and not self._line_end and (size := data.find(b"\r\n\r\n", 0, _MOST_KEPT) + 4) > 3:
             head = bytes(data[:size])
             if (found := _final_head(head)) is not None:
@@ -129,7 +130,7 @@ class HeadReader(ABC):
 
 @lru_cache(64)
 def _final_head(head: bytes) -> tuple[int, int] | None:
-    """Return the status and where the fields begin, if these bytes are the head of a final answer and nothing else."""
+    """Return the status, and where the fields begin, of the valid head of a final answer; None for any other bytes."""
     line = _STATUS_LINE.match(head)
     if line is None or int(line[2]) < 200 or _FIELDS.fullmatch(head, line.end()) is None:
         return None

@@ -305,7 +305,7 @@ class _HttpExchange:
     def judge(self, answer: AnswerReader, delivery: OutgoingDelivery) -> Verdict:
         assert answer.status is not None  # the head was read
         plan, secrets, offer = self.plan, self.target.secrets, delivery.completion
-        # Only an answer that says when to try again is compared with the time.
+        # Only `Retry-After` needs the time, and most answers have none: reading the clock costs time itself.
         now = self.clock.now() if answer.retry_after is not None else 0
         verdict = rules.judge(
             answer.status,

@@ -289,7 +289,7 @@ class DeliveryAttempts:
             self.waiting.discard(rk)
             in_line = Span(reason, lined_up if held is None else held, self._clock.now() if slot.waited else lined_up)
             # After a wait the channel may have been paused, or its breaker may have opened; and the wait for a slot, or for storage, may
-            # have taken longer than the last heartbeat covers.
+            # have taken longer than the last heartbeat covers. An await costs time, so `wait_to_start` is awaited only if it must wait.
             if slot.waited or lane.opened != opened or not self.permission.covers_now():
                 if not (self.permission.covers_now() or await self.permission.wait_to_start()):
                     return None

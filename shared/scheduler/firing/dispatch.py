@@ -267,7 +267,7 @@ class Firing:
             with tracing.serving_shard(session.shard) if self._tracing else nullcontext():
                 await serving.run()
         finally:
-            # The parts of an owner refer to each other: the payloads would stay until the garbage collector looks.
+            # The parts of an owner refer to each other, so its payloads would stay in memory until the garbage collector runs.
             session.rows.clear()
         if permission.shard_lost:
             self._counters["shards_lost"] += 1

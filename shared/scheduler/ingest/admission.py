@@ -117,7 +117,7 @@ class Origin(NamedTuple):
 POSTED = Origin()
 """The origin of an event of a request."""
 UNTRACED = Origin(traced=False)
-"""The same for the later events of a batch."""
+"""The origin of an event of a batch after the first `TRACED_OF_BATCH`."""
 
 
 class Ingest:

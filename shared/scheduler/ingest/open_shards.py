@@ -69,7 +69,7 @@ FORGET_EVERY = 64
 
 
 _UNSETTLED: Final = OutcomeUnknown("storage did not confirm the event in time")
-"""Stands for a result that has not come."""
+"""Placeholder for a result that has not arrived."""
 
 
 class Sink:
@@ -92,7 +92,7 @@ class Sink:
     async def wait(self, clock: Clock, until: float = math.inf) -> list[str | StorageError | None]:
         """Return the results once all are there, or some time after `until`; see `ended_in_time`."""
         await ended_in_time(self._done, clock, until)
-        # An error of its own for each caller: one that is raised remembers where.
+        # A new error for each caller: a raised one keeps its traceback, and with it the caller's variables.
         return [OutcomeUnknown(*_UNSETTLED.args) if each is _UNSETTLED else each for each in self._results]
 
 

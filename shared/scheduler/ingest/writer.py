@@ -48,7 +48,7 @@ LONGEST_ROUND_WAIT = 10.0
 
 
 _SPECIAL: Final = frozenset({"labels", FANOUT, KEY, OVERLAP})
-"""Properties of events for which more is to be stored, or to be waited."""
+"""Properties of events that need more than a place in a shard: a look-up of labels, further rows, or their turn."""
 
 
 class Stored(NamedTuple):
@@ -137,9 +137,9 @@ class Writer:
         return [result if result is not None else missing for result in call.results]
 
     async def _ordinary(self, tenant: str, event: EventToStore, *, posted: bool) -> Stored | StorageError | None:
-        """Store a lone event that needs nothing but a place in a shard, as most do. None: it is stored as one of several."""
+        """Store a lone event that needs only a place in a shard, as most do. Return None if it must be stored by `_carry_out`."""
         now = self._clock.now()
-        # What is due now may go into a shard of its own.
+        # An event that is due now may go into a shard of its own.
         if event.id is not None or (posted and event.due <= now + EXPRESS_AHEAD) or not _SPECIAL.isdisjoint(event.props):
             return None
         filling, row = self._fillings.place(tenant, event, now, mirrored=self._mirror.mirrors(event))

@@ -66,7 +66,7 @@ class EventClock:
         """Return the corrected wall time."""
         if not self._times:
             return self._clock.now()
-        # Without a `Reading` in the usual case: each event asks several times.
+        # No `Reading` is made in the usual case, to save time: each event asks several times.
         before, wall, after = 1000 * self._steady(), self._clock.now(), 1000 * self._steady()
         if after - before > LONG_READING:
             before, wall, after = self._shortest(Reading(before, wall, after))

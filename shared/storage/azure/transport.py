@@ -28,8 +28,8 @@ from .account import VERSION, Account
 from .connections import AccountConnections, NotSent
 
 EMULATOR_CONNECTIONS = 16
-"""Open connections to an emulator at most. Azurite has one thread, and its node accepts one connection in each turn of its loop: beside 40
-requests on older connections, those on new ones wait for seconds."""
+"""Most open connections to an emulator. Azurite has one thread, which accepts one connection in each turn of its event loop: while 40
+requests are in flight on older connections, those on new ones wait for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
