@@ -1,8 +1,9 @@
-"""Many tenants on storage that answers each request after 8 ms, however many there are: what remains is the app's own.
+"""Lateness of many tenants on storage that answers each request after 8 ms at any load, so that the rest of it is the app's own.
 
 python -m bench.events.slow_storage TENANTS RATE SECONDS LEAST MOST RECEIVER     prints JSON: milliseconds of CPU an event
 
-The app runs in a process of its own, over the twin of the storage; requests are calls of its API without HTTP, deliveries are real.
+RATE: events a second. LEAST, MOST: seconds from the POST to the due time. RECEIVER: URL of the deliveries.
+The app runs in a process of its own, with storage in memory. Its API is called without HTTP; deliveries are requests over HTTP.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ from ..report import Figure
 from ..tools.stage import child, event_text, local_settings, receiving
 
 ANSWERS_AFTER: Final = 0.008
-"""Seconds until storage answers, as `bench quiet` has them."""
-NOWHERE: Final = "UseDevelopmentStorage=true"
+"""Seconds until storage answers, as in `bench quiet`."""
+UNUSED_CONNECTION: Final = "UseDevelopmentStorage=true"
+"""Connection string that the settings need and that nothing uses."""
 
 
 class SlowTables(MemoryTables):
-    """The twin behind a network."""
+    """Tables in memory that answer after `ANSWERS_AFTER`."""
 
     async def get(self, table: str, pk: str, rk: str) -> Row | None:
         await asyncio.sleep(ANSWERS_AFTER)
@@ -52,7 +54,7 @@ class SlowTables(MemoryTables):
 
 
 class SlowQueues(MemoryQueues):
-    """The twin behind a network."""
+    """Queues in memory that answer after `ANSWERS_AFTER`."""
 
     async def send(self, queue: str, text: str, *, visible_in: float = 0.0) -> None:
         await asyncio.sleep(ANSWERS_AFTER)
@@ -68,7 +70,10 @@ class SlowQueues(MemoryQueues):
 
 
 async def lateness(tenants: int, rate: int, seconds: float, lead: tuple[float, float], limit: float) -> Figure:
-    """Return the lateness p99 at the receiver. lead: the seconds from the request to the due time, least and most."""
+    """Return the lateness p99 at the receiver.
+
+    rate: events a second. lead: least and most seconds from the POST to the due time. limit: greatest p99 in milliseconds.
+    """
     async with receiving() as receiver:
         arguments = [str(each) for each in (tenants, rate, seconds, *lead, receiver.url)]
         async with child("-m", "bench.events.slow_storage", *arguments, stdin=True) as process:
@@ -82,14 +87,14 @@ async def lateness(tenants: int, rate: int, seconds: float, lead: tuple[float, f
 
 
 async def _play(tenants: int, rate: int, seconds: float, lead: tuple[float, float], receiver: str) -> float:
-    """Post events at this rate until they are settled; return the milliseconds of CPU of an event."""
+    """Post events, and wait until they are settled. Return the milliseconds of CPU an event."""
     clock = SystemClock()
     storage = Storage(SlowTables(clock), SlowQueues(clock))
     await storage.ensure()
-    app = await Application.open(local_settings(NOWHERE, receiver), clock=clock, storage=storage)
+    app = await Application.open(local_settings(UNUSED_CONNECTION, receiver), clock=clock, storage=storage)
     try:
         async with QueueTrigger(app.scheduler, storage.queues, clock) as pump, ticking(app):
-            await asyncio.gather(*[_tenant(app, number, receiver) for number in range(tenants)])
+            await asyncio.gather(*[_make_tenant(app, number, receiver) for number in range(tenants)])
             await app.timers.sweep()
             cpu, count = time.process_time(), round(rate * seconds)
             await _post(app, tenants, rate, count, lead)
@@ -102,7 +107,7 @@ async def _play(tenants: int, rate: int, seconds: float, lead: tuple[float, floa
         await app.close()
 
 
-async def _tenant(app: Application, number: int, receiver: str) -> None:
+async def _make_tenant(app: Application, number: int, receiver: str) -> None:
     name = f"t{number:04}"
     await app.directory.put(name, Tenant())
     await app.directory.keys.plant(name, _key(number), KeyIn(scopes=["events"], note=""))
@@ -110,7 +115,7 @@ async def _tenant(app: Application, number: int, receiver: str) -> None:
 
 
 async def _post(app: Application, tenants: int, rate: int, count: int, lead: tuple[float, float]) -> None:
-    """Post events at this rate, each at its instant even if earlier ones are not answered."""
+    """Post `count` events at this rate, each at its planned time even if earlier ones are not answered."""
 
     async def get_app() -> Application:
         return app

@@ -31,8 +31,11 @@ type SendEvent = Callable[[int, Millis], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """The lateness of `count` events that were sent within `seconds`. cpu, thread: milliseconds of CPU of an event in the devhost, and in
-    the emulator's one thread."""
+    """The outcome of a load: `count` events that were sent within `seconds`.
+
+    stats: the receiver's, with the lateness in milliseconds. cpu: milliseconds of CPU an event in the devhost. thread: the same in the
+    emulator's one thread.
+    """
 
     stats: dict[str, Any]
     count: int
@@ -42,11 +45,11 @@ class Streamed:
 
     @property
     def busy(self) -> float:
-        """Share of the emulator's one thread that is in use while events come and go at the same rate."""
+        """Share of the emulator's one thread that the load takes, where events are delivered at the rate at which they are sent."""
         return self.thread / 1000 * self.count / self.seconds
 
     def figure(self, name: str, limit: float) -> Figure:
-        """Return the lateness."""
+        """Return the lateness p99. limit: greatest p99 in milliseconds."""
         stats = self.stats
         note = (
             f"p50 {stats['p50']:.1f}, p90 {stats['p90']:.1f}, max {stats['max']:.0f} ms; {self.count:,} events in {self.seconds:.0f} s; "
@@ -57,12 +60,12 @@ class Streamed:
 
 
 def lateness_of(tenants: int, rate: float) -> str:
-    """Return the name of the figure for single events of many tenants."""
+    """Return the name of the figure for single events of many tenants. rate: events a second."""
     return f"lateness p99, {tenants:,} tenants, {rate:g} single POSTs a second in all, due in {LEAD[0]:g} to {LEAD[1]:g} s"
 
 
 class TenantPosts:
-    """Posts each event as another tenant, by chance."""
+    """Posts each event with the key of a tenant that is chosen at random."""
 
     def __init__(self, host: Host, keys: Sequence[str]) -> None:
         self._host, self._keys, self._chance = host, keys, random.Random(len(keys))
@@ -107,7 +110,7 @@ async def moved(run: Run) -> list[Figure]:
 
 
 async def make_tenants(host: Host, receiver: str, count: int) -> Sequence[str]:
-    """Make tenants that deliver to the receiver, `t0000` and so on; return one key of each."""
+    """Make the tenants `t0000`, `t0001` and so on, which deliver to the receiver; return one key of each."""
     keys: list[str] = []
 
     async def make(number: int) -> None:
@@ -127,7 +130,10 @@ async def make_tenants(host: Host, receiver: str, count: int) -> Sequence[str]:
 async def stream(
     host: Host, azurite: Azurite, receiver: Receiving, rate: float, seconds: float, lead: tuple[float, float], send: SendEvent
 ) -> Streamed:
-    """Send events at this rate, each at its instant even if earlier ones are not answered, and wait for their deliveries."""
+    """Send events at this rate, each at its planned time even if earlier ones are not answered, and wait for their deliveries.
+
+    rate: events a second. lead: least and most seconds from the sending to the due time.
+    """
     assert azurite.pid is not None
     chance = random.Random(round(rate))
     await receiver.ask("reset")

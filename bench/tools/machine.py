@@ -37,7 +37,10 @@ def cpu_seconds(pid: int) -> float:
 
 
 def thread_seconds(pid: int) -> float:
-    """Return the user and system time of a process's first thread, in seconds: of node, the one that runs JavaScript. 0.0 if unknown."""
+    """Return the user and system time that a process's first thread has used, in seconds; 0.0 if /proc does not show it.
+
+    In Node.js, that thread runs the JavaScript.
+    """
     return _seconds(Path(f"/proc/{pid}/task/{pid}/stat"))
 
 

@@ -8,15 +8,15 @@ import pytest
 
 from bench.events.sparse_tenants import Streamed
 from bench.events.thousand_tenants import (
-    Bound,
+    Comparison,
     Recorded,
     claims_of,
     delivery,
     figures,
+    latest_times,
     paths_to,
     rate_for,
-    served_by,
-    spent,
+    storage_time,
     tenant_of,
 )
 from bench.tools.receiver import headers_of
@@ -96,18 +96,18 @@ def test_later_claim_of_a_shard_needs_no_earlier_one() -> None:
 
 def test_owner_begins_in_time_with_the_last_read_of_the_gate() -> None:
     paths = paths_to(claims_of(REQUESTS, EVENTS), REQUESTS)
-    latest = served_by(paths, REQUESTS, {f"{SHARD}.000": 4.5, f"{OTHER}.000": 6.0})
+    latest = latest_times(paths, REQUESTS, {f"{SHARD}.000": 4.5, f"{OTHER}.000": 6.0})
     assert latest == dict.fromkeys(NUMBERS[SHARD][2:6], 4.5) | dict.fromkeys(NUMBERS[OTHER][2:6], 6.0)
 
 
 def test_owner_of_several_events_begins_before_the_first() -> None:
-    assert served_by({"a": [1, 2, 3], "b": [2, 3]}, shard_path(SHARD, "t0387", 1.0), {"a": 7.0, "b": 6.0}) == {2: 6.0, 3: 6.0}
+    assert latest_times({"a": [1, 2, 3], "b": [2, 3]}, shard_path(SHARD, "t0387", 1.0), {"a": 7.0, "b": 6.0}) == {2: 6.0, 3: 6.0}
 
 
 def test_time_for_what_a_delivery_needs_includes_the_pauses_of_the_app_in_taking_and_loading() -> None:
     path = shard_path(SHARD, "t0387", 1.0)
     # Six requests of 10 ms, and two pauses of 10 ms: before the take and the load, not before the read of the gate and the claim.
-    assert spent([0, 1, 2, 3, 4, 5], path) == pytest.approx(0.08)
+    assert storage_time([0, 1, 2, 3, 4, 5], path) == pytest.approx(0.08)
 
 
 def test_delivery_is_counted_by_the_receiver() -> None:
@@ -120,7 +120,7 @@ def test_delivery_is_counted_by_the_receiver() -> None:
 def test_figures_compare_the_time_for_what_a_delivery_needs() -> None:
     stats: dict[str, Any] = {"p50": 1.0, "p90": 2.0, "p99": 40.0, "max": 50.0, "early": 0, "count": 4, "distinct": 4}
     ours = Recorded(Streamed(stats, 4, 2.0, 14.0, 16.0), 50, ([], []), REQUESTS, 1.0, EVENTS, (1, 2))
-    late, bare, needed, full = figures(ours, Bound(stats | {"p99": 20.0}, 15.0, 0.98, 100.0, 120.0))
+    late, bare, needed, full = figures(ours, Comparison(stats | {"p99": 20.0}, 15.0, 0.98, 100.0, 120.0))
     assert (late.value, late.reached, late.details["azurite_ms"]) == (40.0, True, 16.0)
     assert "50 single POSTs a second" in late.name
     assert (bare.value, bare.reached) == (20.0, None)

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from bench.tools import machine
 from bench.tools.recorder import Recording, Request, recorded
-from bench.tools.replay import THINK, Errand, Step, in_order, plan, play, unconditional
+from bench.tools.replay import CAUSED_WITHIN, FollowUp, Step, in_order, plan, play, unconditional
 
 
 def request(name: str, began: float, took: float = 0.01) -> Request:
@@ -61,9 +61,9 @@ async def test_relay_keeps_each_request_and_the_status_of_its_answer() -> None:
 
 
 def test_request_right_after_an_answer_of_its_group_is_caused_by_it() -> None:
-    steps = plan([request("a1", 10.0), request("b1", 10.0), request("a2", 10.02), request("a3", 10.03 + 2 * THINK)], 9.0, group_of)
+    steps = plan([request("a1", 10.0), request("b1", 10.0), request("a2", 10.02), request("a3", 10.03 + 2 * CAUSED_WITHIN)], 9.0, group_of)
     assert [(step.after, step.caused) for step in steps] == [(None, False), (None, False), (0, True), (2, False)]
-    assert [round(step.at, 3) for step in steps] == [1.0, 1.0, 1.02, round(1.03 + 2 * THINK, 3)]
+    assert [round(step.at, 3) for step in steps] == [1.0, 1.0, 1.02, round(1.03 + 2 * CAUSED_WITHIN, 3)]
 
 
 def test_requests_at_the_same_time_follow_the_same_answer() -> None:
@@ -95,8 +95,8 @@ async def test_bare_client_keeps_the_order_of_a_group_and_runs_errands_after_the
     seen: list[bytes] = []
     requests = [request("a1", 1.0), request("b1", 1.0), request("a2", 1.02), request("a3", 1.04)]
     async with server(seen) as port, server(seen) as other:
-        errands = {2: [Errand(f"http://127.0.0.1:{other}", b"POST /done HTTP/1.1\r\nContent-Length: 0\r\n\r\n", 0.0)]}
-        played = await play(plan(requests, 1.0, group_of), {1: port}, errands, time.monotonic())
+        follow_ups = {2: [FollowUp(f"http://127.0.0.1:{other}", b"POST /done HTTP/1.1\r\nContent-Length: 0\r\n\r\n", 0.0)]}
+        played = await play(plan(requests, 1.0, group_of), {1: port}, follow_ups, time.monotonic())
     assert played.statuses == [200, 404, 200, 200]
     assert [each for each in seen if each.startswith(b"/a")] == [b"/a1", b"/a2", b"/a3"]
     assert seen.index(b"/a2") < seen.index(b"/done")
