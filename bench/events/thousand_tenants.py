@@ -146,8 +146,8 @@ async def _replay(ours: Recorded) -> Comparison:
     """Send the requests of a load again, and deliver its events, with a bare client."""
     claims = claims_of(ours.requests, ours.due)
     paths = paths_to(claims, ours.requests)
-    wall = time.time() - time.monotonic()
-    latest = latest_times(paths, ours.requests, {event: due / 1000 - wall - OWNER_STARTS for event, due in ours.due.items()})
+    wall_offset = time.time() - time.monotonic()
+    latest = latest_times(paths, ours.requests, {event: due / 1000 - wall_offset - OWNER_STARTS for event, due in ours.due.items()})
     steps = plan(ours.requests, ours.began, tenant_of, latest)
     with emulator() as azurite:
         assert azurite.pid is not None
@@ -161,7 +161,7 @@ async def _replay(ours: Recorded) -> Comparison:
             for event, step in claims.items():
                 # Due as long after the start as in the recording.
                 due = ours.due[event] + round(1000 * (start - ours.began))
-                follow_ups.setdefault(step, []).append(FollowUp(receiver.url, delivery(event, due), due / 1000 - wall - start))
+                follow_ups.setdefault(step, []).append(FollowUp(receiver.url, delivery(event, due), due / 1000 - wall_offset - start))
             thread = machine.thread_seconds(azurite.pid)
             played = await play(steps, ports, follow_ups, start)
             thread = 1000 * (machine.thread_seconds(azurite.pid) - thread) / ours.streamed.count
@@ -214,7 +214,7 @@ def claims_of(requests: Sequence[Request], events: Iterable[str]) -> dict[str, i
 
 
 def paths_to(claims: Mapping[str, int], requests: Sequence[Request]) -> dict[str, list[int]]:
-    """Return for each event the numbers of the requests that its delivery needs: those about its shard before a claim, and its claim."""
+    """Return the requests that each event's delivery needs: those about its shard before the first claim, and its own claim."""
     first: dict[str, int] = {}
     for event, claim in claims.items():
         first[_shard_of(event)] = min(claim, first.get(_shard_of(event), claim))

@@ -1,4 +1,4 @@
-"""Storage that answers after 8 ms, on virtual time."""
+"""Storage that answers each request after 8 ms, on virtual time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.storage.ports import Applied, Insert, RowQuery
 from shared.whatif.twin.loop import LoopClock, VirtualLoop, run_to_end
 
 
-def test_each_request_takes_its_time_however_many_there_are() -> None:
+def test_each_request_takes_the_same_time_however_many_there_are() -> None:
     loop = VirtualLoop()
     took: list[float] = []
 

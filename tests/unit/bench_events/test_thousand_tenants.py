@@ -1,4 +1,4 @@
-"""The load of 1,000 tenants: its rate, and what a delivery needs among recorded requests."""
+"""The load of 1,000 tenants: its rate, and the recorded requests that a delivery needs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_last_request_that_a_delivery_needs_is_its_claim() -> None:
     assert claims_of(REQUESTS, [*EVENTS, "0000000000000000.000"]) == {f"{shard}.000": numbers[5] for shard, numbers in NUMBERS.items()}
 
 
-def test_claim_of_several_rows_is_that_of_each_event() -> None:
+def test_claim_of_several_rows_claims_each_of_their_events_once() -> None:
     text = f"80-{SHARD}-t0387 {ROW.format(row=0)} {ROW.format(row=7)}"
     again = request(text, 2.0)
     assert claims_of([request(text, 1.0), again], [f"{SHARD}.000", f"{SHARD}.007", f"{SHARD}.008"]) == {
@@ -82,29 +82,29 @@ def test_claim_of_several_rows_is_that_of_each_event() -> None:
     }
 
 
-def test_delivery_needs_what_came_before_it_in_its_shard() -> None:
+def test_delivery_needs_the_requests_of_its_shard_up_to_its_claim() -> None:
     paths = paths_to(claims_of(REQUESTS, EVENTS), REQUESTS)
     assert paths == {f"{shard}.000": numbers[:6] for shard, numbers in NUMBERS.items()}
 
 
-def test_later_claim_of_a_shard_needs_no_earlier_one() -> None:
+def test_later_claim_of_a_shard_does_not_need_an_earlier_one() -> None:
     path = shard_path(SHARD, "t0387", 1.0)
     claim = request(f"80-{SHARD}-t0387 {ROW.format(row=1)}", 7.0)
     paths = paths_to({f"{SHARD}.000": 5, f"{SHARD}.001": 7}, [*path, claim])
     assert paths == {f"{SHARD}.000": [0, 1, 2, 3, 4, 5], f"{SHARD}.001": [0, 1, 2, 3, 4, 7]}
 
 
-def test_owner_begins_in_time_with_the_last_read_of_the_gate() -> None:
+def test_requests_from_the_last_read_of_the_gate_are_sent_when_the_owner_starts() -> None:
     paths = paths_to(claims_of(REQUESTS, EVENTS), REQUESTS)
     latest = latest_times(paths, REQUESTS, {f"{SHARD}.000": 4.5, f"{OTHER}.000": 6.0})
     assert latest == dict.fromkeys(NUMBERS[SHARD][2:6], 4.5) | dict.fromkeys(NUMBERS[OTHER][2:6], 6.0)
 
 
-def test_owner_of_several_events_begins_before_the_first() -> None:
+def test_owner_of_several_events_starts_in_time_for_the_first() -> None:
     assert latest_times({"a": [1, 2, 3], "b": [2, 3]}, shard_path(SHARD, "t0387", 1.0), {"a": 7.0, "b": 6.0}) == {2: 6.0, 3: 6.0}
 
 
-def test_time_for_what_a_delivery_needs_includes_the_pauses_of_the_app_in_taking_and_loading() -> None:
+def test_storage_time_includes_the_pauses_of_the_app_in_taking_and_loading() -> None:
     path = shard_path(SHARD, "t0387", 1.0)
     # Six requests of 10 ms, and two pauses of 10 ms: before the take and the load, not before the read of the gate and the claim.
     assert storage_time([0, 1, 2, 3, 4, 5], path) == pytest.approx(0.08)
@@ -117,7 +117,7 @@ def test_delivery_is_counted_by_the_receiver() -> None:
     assert int(found["content-length"]) == len(body) == 500
 
 
-def test_figures_compare_the_time_for_what_a_delivery_needs() -> None:
+def test_figures_compare_the_storage_time_before_a_delivery() -> None:
     stats: dict[str, Any] = {"p50": 1.0, "p90": 2.0, "p99": 40.0, "max": 50.0, "early": 0, "count": 4, "distinct": 4}
     ours = Recorded(Streamed(stats, 4, 2.0, 14.0, 16.0), 50, ([], []), REQUESTS, 1.0, EVENTS, (1, 2))
     late, bare, needed, full = figures(ours, Comparison(stats | {"p99": 20.0}, 15.0, 0.98, 100.0, 120.0))

@@ -1,4 +1,4 @@
-"""Requests that are recorded at a relay, and played again by a bare client: nothing is lost, and their order stays."""
+"""Requests are recorded by a relay and sent again by a bare client: none is lost, and they keep their order."""
 
 from __future__ import annotations
 
@@ -71,17 +71,17 @@ def test_requests_at_the_same_time_follow_the_same_answer() -> None:
     assert [step.after for step in steps] == [None, 0, 0]
 
 
-def test_requests_without_a_group_begin_at_their_own_time() -> None:
+def test_requests_without_a_group_are_sent_at_their_own_time() -> None:
     steps = plan([request(" ", 1.0), request(" ", 1.02)], 1.0, group_of)
     assert [(step.after, step.caused) for step in steps] == [(None, False), (None, False)]
 
 
-def test_request_that_was_made_to_wait_begins_in_time() -> None:
+def test_request_that_was_recorded_late_is_sent_in_time() -> None:
     late, early = plan([request("a", 8.0), request("b", 2.0)], 1.0, group_of, {0: 5.0, 1: 5.0})
     assert (late.at, early.at) == (4.0, 1.0)
 
 
-def test_change_of_a_row_asks_for_no_etag() -> None:
+def test_change_of_a_row_is_sent_without_its_recorded_etag() -> None:
     part = b"PATCH x HTTP/1.1\r\nIf-Match: %b\r\n\r\n{}"
     body = part % b"W/\"datetime'2026'\"" + part % b'W/"2"'
     raw = unconditional(b"POST /$batch HTTP/1.1\r\nContent-Length: %d\r\nHost: x\r\n\r\n" % len(body) + body)
@@ -91,7 +91,7 @@ def test_change_of_a_row_asks_for_no_etag() -> None:
     assert unconditional(merge % b'W/"1"') == merge % b"*"
 
 
-async def test_bare_client_keeps_the_order_of_a_group_and_runs_errands_after_their_step() -> None:
+async def test_bare_client_keeps_the_order_of_a_group_and_sends_follow_ups_after_their_step() -> None:
     seen: list[bytes] = []
     requests = [request("a1", 1.0), request("b1", 1.0), request("a2", 1.02), request("a3", 1.04)]
     async with server(seen) as port, server(seen) as other:
@@ -102,7 +102,7 @@ async def test_bare_client_keeps_the_order_of_a_group_and_runs_errands_after_the
     assert seen.index(b"/a2") < seen.index(b"/done")
 
 
-async def test_groups_are_played_side_by_side_each_in_order() -> None:
+async def test_each_group_is_sent_in_order() -> None:
     seen: list[bytes] = []
     steps = in_order([request(name, 1.0) for name in ("a1", "b1", "a2", "b2")], group_of)
     async with server(seen) as port:

@@ -1,6 +1,6 @@
-"""What is large is freed without the collector, which comes rarely: the requests that are refused, and the events of finished shards.
+"""Large objects are freed without the garbage collector, which runs rarely: refused requests, and the events of finished shards.
 
-A request that is behind an error of pydantic would never be freed: the collector does not look into those.
+The collector cannot look into errors of pydantic, so it would never free a request to which one of them refers.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ NOWHERE = {**LATER, "channel": "nowhere"}
 
 
 class Left:
-    """The objects of a test that are not freed."""
+    """The objects that a test has made and that are not freed."""
 
     def __init__(self) -> None:
+        # Kept, so that no new object gets the id of an old one.
         self._before = gc.get_objects()
         self._known = set(map(id, self._before))
 

@@ -1,4 +1,4 @@
-"""The body of a refused call is free as soon as the call is answered, and not only when the garbage collector looks."""
+"""The body of a refused call is freed when the call is answered, without the garbage collector."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVENT: dict[str, Any] = {"delay": "PT1H", "payload": "x" * SIZE}
 
 
 @pytest.fixture
-def _uncollected() -> Iterator[None]:
+def without_collector() -> Iterator[None]:
     gc.disable()
     tracemalloc.start()
     yield
@@ -31,17 +31,17 @@ def _uncollected() -> Iterator[None]:
 
 
 async def _kept(world: World, path: str, body: bytes, status: int) -> int:
-    """Return the bytes that calls of this body leave behind."""
+    """Return the bytes of memory that `CALLS` calls with this body leave behind."""
     before = 0
     for number in range(CALLS + 1):
         assert (await world.demo.call("POST", path, body)).status == status
         if number == 0:
-            # Modules and caches are warm.
+            # The first call loads modules and fills caches, which stay.
             before = tracemalloc.get_traced_memory()[0]
     return tracemalloc.get_traced_memory()[0] - before
 
 
-@pytest.mark.usefixtures("_uncollected")
+@pytest.mark.usefixtures("without_collector")
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -52,14 +52,14 @@ async def _kept(world: World, path: str, body: bytes, status: int) -> int:
     ],
     ids=["not JSON", "not valid", "no channel", "no base64"],
 )
-async def test_a_refused_event(body: bytes, status: int) -> None:
+async def test_body_of_a_refused_event_is_freed(body: bytes, status: int) -> None:
     world = await World().open()
     assert await _kept(world, "/api/v1/events", body, status) < SIZE
     await world.close()
 
 
-@pytest.mark.usefixtures("_uncollected")
-async def test_an_event_over_the_rate() -> None:
+@pytest.mark.usefixtures("without_collector")
+async def test_body_of_an_event_over_the_rate_limit_is_freed() -> None:
     world = await World().open()
     assert (await world.admin.put("/api/v1/tenants/demo", {"limits": {"events_per_second": 0.001}})).status == 200
     await world.demo.create()
@@ -68,16 +68,16 @@ async def test_an_event_over_the_rate() -> None:
     await world.close()
 
 
-@pytest.mark.usefixtures("_uncollected")
-async def test_the_lines_of_a_batch() -> None:
+@pytest.mark.usefixtures("without_collector")
+async def test_body_of_refused_lines_of_a_batch_is_freed() -> None:
     world = await World().open()
     lines = [EVENT | {"channel": "none"}, EVENT | {"delay": "soon"}, EVENT | {"on_conflict": "redrive", "id": "a"}]
     assert await _kept(world, "/api/v1/events/batch", orjson.dumps(lines), 200) < SIZE
     await world.close()
 
 
-@pytest.mark.usefixtures("_uncollected")
-async def test_an_event_that_storage_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("without_collector")
+async def test_body_of_an_event_that_storage_does_not_accept_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     world = await World().open()
     write = world.tables.write
 

@@ -127,7 +127,7 @@ async def test_connection_that_has_ended_carries_no_request(service: Service, ta
 
 
 @pytest.mark.parametrize(("path", "most"), [("/devstoreaccount1", EMULATOR_CONNECTIONS), ("", 40)])
-async def test_emulator_gets_few_connections_at_once(service: Service, path: str, most: int) -> None:
+async def test_only_an_emulator_gets_few_connections_at_once(service: Service, path: str, most: int) -> None:
     account = Account(f"http://127.0.0.1:{service.port}{path}", SharedKey("table", "devstoreaccount1", KEY))
     made = AzureTables(Transport(account, None, TransportPolicy(request=600.0)))
     answers = await asyncio.gather(*[made.write("Table", "p", ONE) for _ in range(40)])
