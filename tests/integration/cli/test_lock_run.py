@@ -27,7 +27,7 @@ NO_WAIT = timedelta(0)
 
 
 class LockApp:
-    """Grants a lock of 2 s with token 7. acquired, renewed: status of the answers; 0 for none."""
+    """Grants a lock of 6 s with token 7: a process that waits for the processor renews it in time. acquired, renewed: status of the answers; 0 for none."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -44,7 +44,7 @@ class LockApp:
         if not status:
             await asyncio.sleep(600)
         if status == 200:
-            return web.json_response({"token": 7, "valid_ms": 2000, "version": "v"})
+            return web.json_response({"token": 7, "valid_ms": 6000, "version": "v"})
         code = "lock-lost" if renews else "lock-held"
         return web.json_response({"type": f"https://x/problems/{code}", "title": "x", "status": status, "detail": "why"}, status=status)
 
