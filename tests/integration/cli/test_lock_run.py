@@ -27,7 +27,10 @@ NO_WAIT = timedelta(0)
 
 
 class LockApp:
-    """Grants a lock of 6 s with token 7: a process that waits for the processor renews it in time. acquired, renewed: status of the answers; 0 for none."""
+    """Grants a lock of 6 s with token 7, which a process that has to wait for the processor renews in time.
+
+    acquired, renewed: status of the answers; 0 for none.
+    """
 
     def __init__(self) -> None:
         self.url = ""
