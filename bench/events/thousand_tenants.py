@@ -26,7 +26,7 @@ from shared.scheduler.timings import WAKE_EARLY
 
 from ..report import Figure
 from ..tools import machine
-from ..tools.recorder import Recording, Request, recorded
+from ..tools.recorder import Request, recorded
 from ..tools.replay import FollowUp, in_order, plan, play
 from ..tools.stage import Host, Run, devhost, emulator, payload, receiving
 from . import slow_storage
@@ -116,10 +116,10 @@ def rate_for(thread: float) -> int:
 
 async def _record(seconds: float) -> Recorded:
     """Run the load on the app, and record its requests."""
-    requests = (recording := Recording()).requests
+    requests: list[Request] = []
     async with AsyncExitStack() as stack:
         azurite = stack.enter_context(emulator())
-        queue, table = [await stack.enter_async_context(recorded(port, recording)) for port in (azurite.queue, azurite.table)]
+        queue, table = [await stack.enter_async_context(recorded(port, requests)) for port in (azurite.queue, azurite.table)]
         receiver = await stack.enter_async_context(receiving())
         connection = development_connection(azurite.blob, queue, table)
         host = await stack.enter_async_context(devhost(connection, receiver.url, {"DEVHOST_MASTER_KEY": MASTER_KEY}))

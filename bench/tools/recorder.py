@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 HEAD_END = b"\r\n\r\n"
@@ -28,13 +28,6 @@ class Request:
     began: float
     ended: float = 0.0
     status: int = 0
-
-
-@dataclass(slots=True)
-class Recording:
-    """The requests, in the order in which their last bytes arrived."""
-
-    requests: list[Request] = field(default_factory=list)
 
 
 def size_of(head: bytes) -> int:
@@ -62,8 +55,8 @@ class _Emulator(asyncio.Protocol):
 class _Client(asyncio.Protocol):
     """A connection of the app. Its next request comes after the answer to the one before."""
 
-    def __init__(self, port: int, recording: Recording) -> None:
-        self._port, self._recording = port, recording
+    def __init__(self, port: int, requests: list[Request]) -> None:
+        self._port, self._requests = port, requests
         self._buffer, self._waiting = b"", b""
         self._emulator: asyncio.Transport | None = None
         self._request: Request | None = None
@@ -86,7 +79,7 @@ class _Client(asyncio.Protocol):
         end = buffer.find(HEAD_END)
         if end >= 0 and len(buffer) >= end + len(HEAD_END) + size_of(buffer[:end]):
             self._request = Request(self._port, buffer, time.monotonic())
-            self._recording.requests.append(self._request)
+            self._requests.append(self._request)
             self._buffer = b""
 
     def answered(self, data: bytes) -> None:
@@ -105,9 +98,12 @@ class _Client(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def recorded(port: int, recording: Recording) -> AsyncIterator[int]:
-    """Run a relay to the emulator's `port` on loopback; yield the port of the relay."""
-    server = await asyncio.get_running_loop().create_server(lambda: _Client(port, recording), "127.0.0.1", 0, backlog=1024)
+async def recorded(port: int, requests: list[Request]) -> AsyncIterator[int]:
+    """Run a relay to the emulator's `port` on loopback; yield the port of the relay.
+
+    requests: gets each request, in the order in which their last bytes arrive.
+    """
+    server = await asyncio.get_running_loop().create_server(lambda: _Client(port, requests), "127.0.0.1", 0, backlog=1024)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from bench.tools import machine
-from bench.tools.recorder import Recording, Request, recorded
+from bench.tools.recorder import Request, recorded
 from bench.tools.replay import CAUSED_WITHIN, FollowUp, Step, in_order, plan, play, unconditional
 
 
@@ -46,7 +46,8 @@ async def server(seen: list[bytes]) -> AsyncIterator[int]:
 
 async def test_relay_keeps_each_request_and_the_status_of_its_answer() -> None:
     seen: list[bytes] = []
-    async with server(seen) as port, recorded(port, recording := Recording()) as relay:
+    requests: list[Request] = []
+    async with server(seen) as port, recorded(port, requests) as relay:
         reader, writer = await asyncio.open_connection("127.0.0.1", relay)
         body = b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
         for part in (body[:9], body[9:-2], body[-2:], b"GET /b HTTP/1.1\r\nHost: x\r\n\r\n"):
@@ -55,9 +56,9 @@ async def test_relay_keeps_each_request_and_the_status_of_its_answer() -> None:
                 await reader.readuntil(b"\r\n\r\n")
         writer.close()
     assert seen == [b"/abody", b"/b"]
-    assert [(each.port, each.status) for each in recording.requests] == [(port, 200), (port, 404)]
-    assert recording.requests[0].raw == body
-    assert all(each.began <= each.ended for each in recording.requests)
+    assert [(each.port, each.status) for each in requests] == [(port, 200), (port, 404)]
+    assert requests[0].raw == body
+    assert all(each.began <= each.ended for each in requests)
 
 
 def test_request_right_after_an_answer_of_its_group_is_caused_by_it() -> None:
