@@ -138,9 +138,9 @@ class Looks:
         await self._clock.sleep(self._chance() * max(LEAST_SPREAD, SPREAD - (self._clock.monotonic() - began)))
         plan = await self._runner.run(read_plan())
         times = LookTimes(now, self._clock.now(), at, self._started)
-        plan = plan.joined(self._unstored, times.now)
-        beside = await self._events_of(found.near)
-        end = await self._runner.run(end_look(plan, found.messages, found.unsent, times, wakes.fixed_gap, alone=alone, beside=beside))
+        beside, gap = await self._events_of(found.near), wakes.fixed_gap
+        steps = end_look(plan, found.messages, found.unsent, times, gap, alone=alone, beside=beside, unstored=self._unstored)
+        end = await self._runner.run(steps)
         self._unstored = Plan() if end.stored else end.plan
         self._counters["wakes_sent"] += len(end.sent)
         if (gap := wakes.gap(end.plan, times.now)) != wakes.gap(plan, times.now):

@@ -1,10 +1,11 @@
 """The protocol of planned wakes: generators of effects.
 
     filer   store the index row; read the plan; if no wake of it is early enough: send two wakes, then store them in the plan; answer
-    look    read the index and send what is due; read the plan; send the missing wakes; store the plan
+    look    read the index and send what is due; read the plan; send the missing wakes; store what has changed of the plan
 
 Wakes are sent before the plan names them: a plan that names a wake which was never sent would keep others from sending it. Nothing is
-written on a condition but what a filer adds, and that only to forget no wake that another one has added: whoever is unsure sends.
+written on a condition but what a filer adds, and that only to forget no wake that another one has added: whoever is unsure sends. A look
+writes only what it has changed, so that it does not take back a shorter pause that another look has chosen meanwhile.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import orjson
 from ...core.clock import Millis
 from ...core.errors import StorageError
 from ...engine import effects
-from ...engine.effects import Steps, get, write
+from ...engine.effects import Steps, Written, get, write
 from ...storage.names import QUEUE_SHARDS, SWEEPS
-from ...storage.ports import Applied, Insert, Op, Replace, Row, Upsert
+from ...storage.ports import ANY, Applied, Insert, Merge, Op, Replace, Row, Upsert, WriteRefused
 from .rules import PLAN, Plan, after_wake, is_covered, planned_wakes, wakes_for
 
 log = logging.getLogger(__name__)
@@ -71,16 +72,29 @@ def send_wakes(times: Sequence[Millis]) -> Steps[tuple[Millis, ...]]:
     return taken
 
 
-def store_plan(plan: Plan, op: Op | None = None) -> Steps[bool]:
-    """Store the plan; return True if it is stored. op: the write, by default an unconditional one.
+def store_plan(op: Op) -> Steps[Written | None]:
+    """Write the plan's row; return the answer, None if storage fails.
 
     A plan that cannot be stored is no failure of those whose wakes it names: these are in the queue.
     """
     try:
-        return isinstance((yield from write(SWEEPS, PK_PLAN, op or Upsert(PLAN_ROW, PLAN.encode(plan)))), Applied)
+        return (yield from write(SWEEPS, PK_PLAN, op))
     except StorageError as error:
         log.info("The plan of wakes could not be stored: %s", error, extra={"action": "plan_unstored"})
-        return False
+        return None
+
+
+def store_changes(read: Plan, plan: Plan) -> Steps[bool]:
+    """Store what a look has changed of the plan that it has read; return True if it is stored."""
+    answer: Written | None = None
+    if read.looked:
+        before = PLAN.encode(read)
+        changed = {name: value for name, value in PLAN.encode(plan).items() if value != before[name]}
+        answer = yield from store_plan(Merge(PLAN_ROW, changed, ANY))
+    if not read.looked or isinstance(answer, WriteRefused):
+        # Nobody has looked before, or the row cannot be read, or somebody has removed it.
+        answer = yield from store_plan(Upsert(PLAN_ROW, PLAN.encode(plan)))
+    return isinstance(answer, Applied)
 
 
 def ask_wake(message: Millis, now: Millis, gap: Millis | None, *, sent: bool, warm: bool = False) -> Steps[Plan]:
@@ -96,7 +110,7 @@ def ask_wake(message: Millis, now: Millis, gap: Millis | None, *, sent: bool, wa
     plan = plan.with_wakes((yield from send_wakes(wakes_for(message, now, pause, sent=sent, warm=warm))), now)
     op = Insert(PLAN_ROW, PLAN.encode(plan)) if row is None else Replace(PLAN_ROW, PLAN.encode(plan), row.etag)
     # If it is refused or lost, the wakes are in the queue nevertheless, and others who do not know of them send more.
-    yield from store_plan(plan, op)
+    yield from store_plan(op)
     return plan
 
 
@@ -119,7 +133,7 @@ class LookEnd(NamedTuple):
 
 
 def end_look(
-    plan: Plan,
+    read: Plan,
     messages: Sequence[Millis],
     unsent: Iterable[Millis],
     times: LookTimes,
@@ -127,16 +141,19 @@ def end_look(
     *,
     alone: bool,
     beside: Iterable[Millis] = (),
+    unstored: Plan = Plan(),  # noqa: B008  immutable
 ) -> Steps[LookEnd]:
-    """End a look that has read the index, sent what is due, and read the plan: send the missing wakes, then store the plan.
+    """End a look that has read the index, sent what is due, and read the plan: send the missing wakes, then store what has changed.
 
-    gap: a fixed one; None for the plan's own. The other parameters are those of `rules.planned_wakes`.
+    gap: a fixed one; None for the plan's own. unstored: the plan of the process's last look, if it could not be stored. The other
+    parameters are those of `rules.planned_wakes`.
     """
     now, alive = times.now, times.wake is not None
+    plan = read.joined(unstored, now)
     if times.wake is not None:
         plan = after_wake(plan, times.wake, now, times.started)
     plan = plan.trusted(times.began, now)
     new = planned_wakes(plan, messages, unsent, now, gap or plan.gap(now), alive=alive, alone=alone, beside=beside)
     taken = yield from send_wakes(new)
     plan = plan.with_wakes(taken, now)._replace(looked=times.began, woke=now if alive else plan.woke)
-    return LookEnd(plan, taken, (yield from store_plan(plan)))
+    return LookEnd(plan, taken, (yield from store_changes(read, plan)))

@@ -100,8 +100,9 @@ class Plan(NamedTuple):
         return self._replace(wakes=(*last, *known[come : come + MOST_WAKES]))
 
     def joined(self, other: Plan, now: Millis) -> Plan:
-        """Return the plan with what another one knows: a later look, and wakes that this one does not name."""
-        return self.with_wakes(other.wakes, now)._replace(looked=max(self.looked, other.looked), woke=max(self.woke, other.woke))
+        """Return the plan with what another one knows: a later look, wakes that this one does not name, and a shorter pause."""
+        latest = {name: max(getattr(self, name), getattr(other, name)) for name in ("looked", "woke", "close_until", "early_until")}
+        return self.with_wakes(other.wakes, now)._replace(**latest)
 
     def trusted(self, began: Millis, now: Millis) -> Plan:
         """Return the plan for a look that began then: without the wakes to come, if nobody has looked for `LOOKS_MISSING`.

@@ -54,7 +54,7 @@ from shared.scheduler.wakes.rules import (
 )
 from shared.scheduler.wakes.service import PLAN_READ_EVERY, Horizons
 from shared.storage.names import EVENTS, SWEEPS
-from shared.storage.ports import Applied, Insert, Merge, Replace, Row, Upsert, WriteRefused
+from shared.storage.ports import ANY, Applied, Insert, Merge, Replace, Row, Upsert, WriteRefused
 from tests.model.checking.checker import FROM_HERE, Violation
 from tests.model.checking.machine import Machines
 
@@ -572,7 +572,7 @@ def _row(state: WakeState, effect: Get) -> Row | None:
 def _apply(row: Stored | None, op: Any) -> tuple[Stored | None, Applied | WriteRefused]:
     if isinstance(op, Insert) and row is not None:
         return row, WriteRefused(0, "exists")
-    if isinstance(op, Merge | Replace) and (row is None or op.etag != str(row[0])):
+    if isinstance(op, Merge | Replace) and (row is None or op.etag not in (ANY, str(row[0]))):
         return row, WriteRefused(0, "missing" if row is None else "changed")
     assert isinstance(op, Insert | Merge | Replace | Upsert)
     props = {**dict(row[1]), **op.props} if isinstance(op, Merge) and row is not None else op.props

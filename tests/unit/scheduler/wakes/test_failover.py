@@ -56,6 +56,8 @@ async def test_events_are_punctual_after_a_failover_and_after_the_failback_witho
     await pair.run(8 * 60)
     assert pair.deliveries().get(before) == 1
     pair.find_first()
+    # Requests leave an account alone for a moment after it did not answer.
+    await pair.run(5)
     answer = await pair.admin.post("/api/v1/storage/failback", {})
     assert answer.status == 202, answer
     await pair.run(15 * 60)
