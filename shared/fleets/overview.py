@@ -53,7 +53,7 @@ class NeedOut(Strict):
     count: int = Field(description="Partitions, servers, events, agents: the subjects of the reason.")
     text: str = Field(description="The reason for people, with its count.", examples=["2 partitions without an owner"])
     subjects: list[str] = Field(description="The first subjects, where they are known.")
-    since: Stamp | None = Field(description="When an alarm of leases was found first; otherwise null.")
+    since: Stamp | None = Field(description="The time at which an alarm of leases was found first; otherwise null.")
 
 
 class FleetNeeds(Strict):

@@ -339,10 +339,10 @@ class MaintenanceEventOut(Strict):
     rehearsal: bool
     nodes: dict[str, NodePhase]
     approval: ApprovalOut | None
-    permission: Maybe[PermissionOut] = Field(default=None, description="Whether its nodes may prepare. Only with the guard `prepare`.")
+    permission: Maybe[PermissionOut] = Field(default=None, description="Permission of its nodes to prepare; only with the guard `prepare`.")
     alarms: list[str]
     impact: ImpactOut
-    waits_for: Maybe[list[str]] = Field(default=None, description="What a rehearsal waits for before its nodes begin.")
+    waits_for: Maybe[list[str]] = Field(default=None, description="The things that a rehearsal waits for before its nodes begin.")
     catch_up_ms: Maybe[dict[str, int]] = Field(
         default=None, description="Time from each node's return to service until its agent reported that it has caught up."
     )
@@ -361,7 +361,7 @@ class StoryStepOut(Strict):
 
     at: Stamp
     node: str | None = Field(description="The node that the step is about; null: the whole event.")
-    by: Literal["agent", "app"] = Field(description="Who reports or decides it.")
+    by: Literal["agent", "app"] = Field(description="The part that reports or decides it: a node's agent or the app.")
     action: str
     text: str
     level: Literal["info", "warning"]

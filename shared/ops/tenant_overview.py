@@ -86,7 +86,7 @@ class TenantOverviewOut(Strict):
     next: str | None
     tenants: int
     quiet: int = Field(description="Tenants that need nobody.")
-    read_at: Stamp = Field(description="When the figures were read.")
+    read_at: Stamp = Field(description="The time at which the figures were read.")
     incomplete: Maybe[bool] = Field(None, description="True if not everything was counted: some figures are not exact. Otherwise left out.")
 
 

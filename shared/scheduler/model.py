@@ -119,7 +119,7 @@ class EventIn(Strict):
     """An event to be scheduled, with exactly one of `due` and `delay`."""
 
     id: ClientId | None = Field(None, description="Chosen by the client. The same id with the same content answers 200.")
-    due: Time | None = Field(None, description="When to deliver. An event with a past time is delivered at once.")
+    due: Time | None = Field(None, description="The time of the delivery. An event with a past time is delivered at once.")
     delay: Duration | None = Field(None, description="Deliver this long after the request is accepted.")
     channel: Name = "default"
     channels: Channels | None = Field(
@@ -133,7 +133,7 @@ class EventIn(Strict):
         None,
         description="Deliver anywhere in [due, due + flex), at a time that follows from the id. At most P30D, and no more than expires.",
     )
-    durability: Durability | None = Field(None, description="How safely the event is stored before the answer; at least the tenant's own.")
+    durability: Durability | None = Field(None, description="Safety of the event's storage before the answer; at least the tenant's own.")
     retry: RetryIn | None = None
     timeout: AttemptTime | None = Field(
         None, description="Http and fleet channels only: the longest time that an attempt may take, instead of the channel's own."
@@ -277,7 +277,7 @@ class HeldOut(Strict):
     events of its key or schedule, or for a server that owns its key's partition."""
 
     reason: HoldReason | Literal["ordering-key", "overlap", "partition-owner"]
-    until: Maybe[Stamp] = Field(None, description="When a delivery may probe the receiver, or the key's rate allows the next one.")
+    until: Maybe[Stamp] = Field(None, description="Time at which a delivery may probe the receiver, or the key's rate allows the next one.")
     since: Maybe[Stamp] = Field(
         None, description="With reasons `ordering-key` and `overlap`, in `GET /events/{id}` only: time since which it waits."
     )
@@ -302,7 +302,7 @@ class WorkOut(Strict):
     since: Stamp = Field(description="Start of the attempt.")
     deadline: Stamp = Field(description="Silence until then is a failed attempt.")
     latest: Stamp = Field(description="Heartbeats extend the deadline up to this time.")
-    within: Duration = Field(description="What a heartbeat extends the time to, from then on.")
+    within: Duration = Field(description="Time from a heartbeat to the new deadline.")
     heartbeats: int
     last_heartbeat: Maybe[Stamp] = None
 
@@ -334,8 +334,8 @@ class EventOut(Strict):
     on_delivered: Maybe[str] = None
     on_dead: Maybe[str] = None
     callback: Maybe[str] = Field(None, description="The id of the callback that tells of this event's end, once it is stored.")
-    callback_of: Maybe[str] = Field(None, description="Of a callback: the id of the event whose end it tells of.")
-    notice: Maybe[NoticeKind] = Field(None, description="Of a notice: its kind.")
+    callback_of: Maybe[str] = Field(None, description="The id of the event whose end a callback tells of.")
+    notice: Maybe[NoticeKind] = Field(None, description="The kind of a notice.")
     attempts: Maybe[list[AttemptOut]] = Field(
         None, description="The last 20. One with outcome unknown may have delivered the event, even if the state is dead or lapsed."
     )

@@ -171,7 +171,7 @@ class Tenant(Strict):
         description="Names of the labels by which events are listed without a look at every event.",
     )
 
-    notices: Maybe[NoticeSettings] = Field(None, description="What the tenant is told about its events, channels, schedules and keys.")
+    notices: Maybe[NoticeSettings] = Field(None, description="Notices to the tenant about its events, channels, schedules and keys.")
 
     entra_audiences: list[EntraAudience] = Field(
         default_factory=list,
@@ -200,7 +200,7 @@ class KeyIn(Strict):
     fleet: Name | None = None
     node: NodeName | None = None
     note: Note | None = None
-    expires: Time | None = Field(None, description="When the key ends. Null: when it is revoked.")
+    expires: Time | None = Field(None, description="The time at which the key ends. Null: when it is revoked.")
 
     @model_validator(mode="after")
     def _bound(self) -> Self:

@@ -1282,7 +1282,7 @@ export interface components {
             id?: string;
             /**
              * Format: date-time
-             * @description When to deliver. An event with a past time is delivered at once.
+             * @description The time of the delivery. An event with a past time is delivered at once.
              * @example 2026-11-21T10:21:55.250Z
              */
             due?: string;
@@ -1306,7 +1306,7 @@ export interface components {
              */
             flex?: string;
             /**
-             * @description How safely the event is stored before the answer; at least the tenant's own.
+             * @description Safety of the event's storage before the answer; at least the tenant's own.
              * @enum {string}
              */
             durability?: "fast" | "standard" | "mirrored";
@@ -1397,9 +1397,9 @@ export interface components {
             on_dead?: string;
             /** @description The id of the callback that tells of this event's end, once it is stored. */
             callback?: string;
-            /** @description Of a callback: the id of the event whose end it tells of. */
+            /** @description The id of the event whose end a callback tells of. */
             callback_of?: string;
-            /** @description Of a notice: its kind. */
+            /** @description The kind of a notice. */
             notice?: components["schemas"]["NoticeKind"];
             /** @description The last 20. One with outcome unknown may have delivered the event, even if the state is dead or lapsed. */
             attempts?: components["schemas"]["AttemptOut"][];
@@ -1805,7 +1805,7 @@ export interface components {
             reason: components["schemas"]["HoldReason"] | ("ordering-key" | "overlap" | "partition-owner");
             /**
              * Format: date-time
-             * @description When a delivery may probe the receiver, or the key's rate allows the next one.
+             * @description Time at which a delivery may probe the receiver, or the key's rate allows the next one.
              * @example 2026-11-21T10:21:55.250Z
              */
             until?: string;
@@ -2043,7 +2043,7 @@ export interface components {
             note?: string;
             /**
              * Format: date-time
-             * @description When the key ends. Null: when it is revoked.
+             * @description The time at which the key ends. Null: when it is revoked.
              * @example 2026-11-21T10:21:55.250Z
              */
             expires?: string;
@@ -2296,7 +2296,7 @@ export interface components {
             text: string;
             /** @description The first subjects, where they are known. */
             subjects: string[];
-            /** @description When an alarm of leases was found first; otherwise null. */
+            /** @description The time at which an alarm of leases was found first; otherwise null. */
             since: string | null;
         };
         /** @description A page of nodes. */
@@ -3004,7 +3004,7 @@ export interface components {
             limits?: components["schemas"]["Limits"];
             /** @description Names of the labels by which events are listed without a look at every event. */
             searchable?: string[];
-            /** @description What the tenant is told about its events, channels, schedules and keys. */
+            /** @description Notices to the tenant about its events, channels, schedules and keys. */
             notices?: components["schemas"]["NoticeSettings"];
             /** @description The audiences of Entra for which its channels may carry tokens, and the hosts that may get them. */
             entra_audiences?: components["schemas"]["EntraAudience"][];
@@ -3027,7 +3027,7 @@ export interface components {
             limits?: components["schemas"]["Limits"];
             /** @description Names of the labels by which events are listed without a look at every event. */
             searchable?: string[];
-            /** @description What the tenant is told about its events, channels, schedules and keys. */
+            /** @description Notices to the tenant about its events, channels, schedules and keys. */
             notices?: components["schemas"]["NoticeSettings"];
             /** @description The audiences of Entra for which its channels may carry tokens, and the hosts that may get them. */
             entra_audiences?: components["schemas"]["EntraAudience"][];
@@ -3049,7 +3049,7 @@ export interface components {
             quiet: number;
             /**
              * Format: date-time
-             * @description When the figures were read.
+             * @description The time at which the figures were read.
              * @example 2026-11-21T10:21:55.250Z
              */
             read_at: string;
@@ -3125,7 +3125,7 @@ export interface components {
              */
             latest: string;
             /**
-             * @description What a heartbeat extends the time to, from then on.
+             * @description Time from a heartbeat to the new deadline.
              * @example PT30S
              */
             within: string;

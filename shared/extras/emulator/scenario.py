@@ -251,10 +251,7 @@ _STEPS: TypeAdapter[list[StepSpec]] = TypeAdapter(Annotated[list[StepSpec], Fiel
 
 def scenario_of(document: Any) -> Scenario:
     """Return the scenario of a parsed document. Raises `Problem` 422 with JSON pointers."""
-    try:
-        scenario = _SCENARIO.validate_python(document, strict=True)
-    except ValidationError as failure:
-        raise content_problem(failure, document) from None
+    scenario = _valid(_SCENARIO, document)
     found = _reference_faults(scenario)
     if found:
         raise invalid_all(found[:MAX_ERRORS])
@@ -263,11 +260,16 @@ def scenario_of(document: Any) -> Scenario:
 
 def steps_of(document: Any) -> list[StepSpec]:
     """Return the steps of a parsed document: one step or an array of steps. Raises `Problem` 422."""
-    given = document if isinstance(document, list) else [document]
+    return _valid(_STEPS, document if isinstance(document, list) else [document])
+
+
+def _valid[T](adapter: TypeAdapter[T], document: Any) -> T:
     try:
-        return _STEPS.validate_python(given, strict=True)
+        return adapter.validate_python(document, strict=True)
     except ValidationError as failure:
-        raise content_problem(failure, given) from None
+        found = content_problem(failure, document)
+    # Raised here: as the context of the problem, pydantic's failure would keep the document in memory for ever.
+    raise found
 
 
 def load(path: Path) -> Scenario:
