@@ -71,10 +71,10 @@ class Outcome:
 
 def steady(instances: int, seconds: float, size: Size = SMALL) -> Outcome:
     """Play a load that begins at once and lasts."""
-    chance, posts, rate = Random(instances), list[Post](), round(USED / size.deliver * instances)
+    chance, posts, rate, step = Random(instances), list[Post](), round(USED / size.deliver * instances), size.step
     for at in range(round(rate * seconds / FULL)):
         due = 1000 * FIRST + at * 1000 * FULL / rate
-        dues = [round(due) + each // size.step * size.step for each in range(FULL)]
+        dues = [round(due) + each // step * step for each in range(FULL)]
         posts.append((round(due - 1000 * chance.uniform(*AHEAD)), at, dues))
     return _play(size, instances, posts, FIRST + seconds, FIRST + RAMP, rate)
 

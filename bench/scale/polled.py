@@ -42,8 +42,10 @@ class PolledQueue(QueueGroup):
     def _show(self, text: str) -> None:
         self._shown.append(text)
         self._see(self.next_look(self._line.now))
-        for each in self.alive():
-            self._plan(each, self._next_poll(each))
+        if len(self._shown) == 1:
+            # While messages wait, the polls of all instances are planned.
+            for each in self.alive():
+                self._plan(each, self._next_poll(each))
 
     def _plan(self, instance: Instance, at: int) -> None:
         if instance not in self._polls:

@@ -228,7 +228,7 @@ class ScaledService(Service):
         meters.transactions += 1 + 2 * parts(events)
         yield round(events * 1000 * self.platform.load_each)
         for due, alike in groupby(shard.dues):
-            left = sum(1 for _ in alike)
+            left = len(list(alike))
             late = self.steady if due >= self._steady_from else self.first
             meters.rows(max(self.line.now, due - timings.CLAIM_AHEAD), number, left)
             yield max(0, due - self.line.now)
