@@ -45,12 +45,12 @@ class PolledQueue(QueueGroup):
         if len(self._shown) == 1:
             # While messages wait, the polls of all instances are planned.
             for each in self.alive():
-                self._plan(each, self._next_poll(each))
+                if each not in self._polls:
+                    self._plan(each, self._next_poll(each))
 
     def _plan(self, instance: Instance, at: int) -> None:
-        if instance not in self._polls:
-            self._polls.add(instance)
-            self._line.at(at, self._poll_now, instance)
+        self._polls.add(instance)
+        self._line.at(at, self._poll_now, instance)
 
     def _poll_now(self, instance: Instance) -> None:
         self._polls.discard(instance)
@@ -80,4 +80,5 @@ class PolledQueue(QueueGroup):
 
     def taken_up(self, made: Instance) -> None:
         """See `Group`."""
-        self._plan(made, self._line.now)
+        if made not in self._polls:
+            self._plan(made, self._line.now)
