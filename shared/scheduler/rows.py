@@ -261,6 +261,10 @@ def shown_state(props: Mapping[str, Any]) -> str:
     return "scheduled" if state in GOING else state
 
 
+_PLAIN = frozenset({"id", "state", "due", "created", "channel", "size", "body"})
+"""The properties of an event without any option, before its first attempt."""
+
+
 def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[str, Any]:
     """Return the event's representation, ready for orjson; the payload is passed through unchanged.
 
@@ -284,6 +288,10 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
             shown["payload"] = orjson.Fragment(body)
         if props.get(CONTENT_TYPE):
             shown["content_type"] = props[CONTENT_TYPE]
+    if state == "scheduled" and props.keys() <= _PLAIN:
+        # Nearly all events that are posted: none of the rest applies.
+        shown["attempts"] = []
+        return shown
     shown["attempts"] = attempts.attempts_for_api(props, answers)
     if "durability" in props:
         shown["durability"] = props["durability"]

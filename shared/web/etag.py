@@ -21,7 +21,8 @@ def encode(body: Any) -> bytes:
     Bytes are returned unchanged."""
     if isinstance(body, bytes):
         return body
-    if isinstance(body, BaseModel):
+    # Dicts first: pydantic's own check takes longer.
+    if not isinstance(body, dict) and isinstance(body, BaseModel):
         # The model's own serializer: half the time of model_dump and orjson.
         return body.__pydantic_serializer__.to_json(body, by_alias=True) + b"\n"
     return orjson.dumps(body, default=_plain, option=orjson.OPT_APPEND_NEWLINE)
@@ -45,11 +46,9 @@ def etag_of(*material: str | bytes) -> str:
 
     The store's own tags are not shown: they are weak and contain a time.
     """
-    text = b""
-    for part in material:
-        raw = part.encode() if isinstance(part, str) else part
-        # The length keeps ("ab", "c") and ("a", "bc") apart.
-        text += len(raw).to_bytes(4) + raw
+    raw = [part.encode() if isinstance(part, str) else part for part in material]
+    # The length keeps ("ab", "c") and ("a", "bc") apart.
+    text = b"".join([part for each in raw for part in (len(each).to_bytes(4), each)])
     return f'"{b2a_base64(blake2b(text, digest_size=12).digest(), newline=False).translate(_URL_SAFE).decode()}"'
 
 

@@ -83,7 +83,8 @@ def _function(indexed: Indexed, calls: Callable[[], tuple[HostCalls, type[ApiReq
         arrived = steady()
         found, request = calls()
         # The inner mapping has names in lower case. The outer one converts each name that is looked up, and each call looks up seven.
-        headers = getattr(req.headers, "__http_headers__", req.headers)
+        headers = req.headers
+        headers = getattr(headers, "__http_headers__", headers)
         given = request(req.method, req.url, headers, req.params, req.route_params, req.get_body(), arrived)
         return Response(*await found.answer(indexed, given))
 

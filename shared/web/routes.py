@@ -219,7 +219,7 @@ class Route:
         """True if calls act for one tenant, so that `?tenant=` is accepted."""
         return bool(self.scopes - _OF_NO_TENANT) and not self.names_tenant
 
-    @property
+    @cached_property
     def reads(self) -> bool:
         """True if calls change nothing."""
         return self.method == "GET" or self.changes_nothing
