@@ -99,9 +99,10 @@ def body_props(body: bytes) -> Props:
 def body_of(props: Mapping[str, Any]) -> bytes:
     """Return the payload's JSON exactly as sent."""
     text = str(props["body"])
-    # Counted, because a shorter payload that is merged over a longer one leaves the old tail behind.
-    for number in range(1, int(props.get("chunks", 1))):
-        text += str(props[f"body{number}"])
+    if "chunks" in props:
+        # Counted, because a shorter payload that is merged over a longer one leaves the old tail behind.
+        for number in range(1, int(props["chunks"])):
+            text += str(props[f"body{number}"])
     return text.encode()
 
 

@@ -166,16 +166,14 @@ class TenantDirectory:
     def checked(self, token: str) -> KeyRecord | None:
         """Return the record of a key whose last check by `key` still holds. None says nothing of the key."""
         kept = self._checked.get(token)
-        if kept is None:
-            return None
-        if self._keys.found(kept.digest) is not kept.row or self._homes.found(kept.record.tenant) is not kept.home:
-            # One of them was read again or dropped, or is too old.
-            del self._checked[token]
+        # Otherwise one of the two was read again or dropped, or is too old.
+        if kept is None or self._keys.found(kept.digest) is not kept.row or self._homes.found(kept.record.tenant) is not kept.home:
             return None
         return kept.record if kept.expires is None or kept.expires > self._clock.now() else None
 
     async def key(self, token: str) -> KeyRecord | None:
         """Return the record of this key, or None if there is none or it has expired. Raises `StorageError`."""
+        before = self._checked.pop(token, None)
         digest = rules.digest_of(token)
         if self._admin is not None and hmac.compare_digest(digest, self._admin):
             return BOOTSTRAP
@@ -188,11 +186,10 @@ class TenantDirectory:
             return None
         if (digest, now // DAY) not in self._uses and self._jobs.may_write():
             self._note_use(stored, digest, now)
-        record = stored.record
+        record = before.record if before is not None and before.row.value is stored else stored.record
         row, of_home = self._keys.found(digest), self._homes.found(stored.tenant)
         # Each may have been dropped while the other one was read.
         if row is not None and of_home is not None and row.value is stored and of_home.value is home:
-            self._checked.pop(token, None)
             make_room(self._checked, CACHE_SIZE)
             self._checked[token] = _Checked(record, stored.expires, digest, row, of_home)
         return record

@@ -46,10 +46,12 @@ def etag_of(*material: str | bytes) -> str:
 
     The store's own tags are not shown: they are weak and contain a time.
     """
-    raw = [part.encode() if isinstance(part, str) else part for part in material]
-    # The length keeps ("ab", "c") and ("a", "bc") apart.
-    text = b"".join([part for each in raw for part in (len(each).to_bytes(4), each)])
-    return f'"{b2a_base64(blake2b(text, digest_size=12).digest(), newline=False).translate(_URL_SAFE).decode()}"'
+    found = blake2b(digest_size=12)
+    for part in material:
+        raw = part.encode() if isinstance(part, str) else part
+        # The length keeps ("ab", "c") and ("a", "bc") apart.
+        found.update(len(raw).to_bytes(4) + raw)
+    return f'"{b2a_base64(found.digest(), newline=False).translate(_URL_SAFE).decode()}"'
 
 
 def check_if_match(headers: Mapping[str, str], etag: str | None) -> None:

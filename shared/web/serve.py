@@ -122,13 +122,6 @@ _limits: dict[float, _TimeLimit] = {}
 """The limits of the event loop that serves calls, by their seconds."""
 
 
-def _limit_of(loop: asyncio.AbstractEventLoop, seconds: float) -> _TimeLimit:
-    kept = _limits.get(seconds)
-    if kept is None or kept.loop is not loop:
-        kept = _limits[seconds] = _TimeLimit(loop, seconds)
-    return kept
-
-
 _late: set[asyncio.Task[ApiResponse]] = set()
 """Calls that were answered before their handlers had ended. The event loop itself keeps no reference."""
 
@@ -148,7 +141,9 @@ async def _serve(route: Route, get_app: GetApp, request: ApiRequest) -> ApiRespo
         return task.result()
     seconds = ANSWER_BATCH_WITHIN if route.max_body > _BATCH else ANSWER_WITHIN
     # What `asyncio.wait` does, in a third of the time, which every call pays.
-    limit = _limit_of(loop, seconds)
+    limit = _limits.get(seconds)
+    if limit is None or limit.loop is not loop:
+        limit = _limits[seconds] = _TimeLimit(loop, seconds)
     try:
         await limit.begin(progress)
     except asyncio.CancelledError:
