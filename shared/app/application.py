@@ -58,6 +58,8 @@ class Application(Services):
         clock, tables = ports.clock, storage.tables
         self.settings, self.ports, self.parts, self.storage, self.clock = settings, ports, parts, storage, clock
         self.home, self.senders, self.pair, self.other, self.leaving = ports.storage.tables, senders, pair, second, False
+        self.body_limit = settings.body_limit
+        """Largest body in bytes that the host lets in, whatever a route accepts."""
         self.began, self.began_monotonic = clock.now(), clock.monotonic()
         self.forms = StoredForms(tables, clock, ports.stored_forms, self.leave)
         self.all_forms = (self.forms, second.forms) if second is not None else (self.forms,)
@@ -173,11 +175,6 @@ class Application(Services):
             raise
         return app
 
-    @property
-    def body_limit(self) -> int:
-        """Largest body in bytes that the host lets in, whatever a route accepts."""
-        return self.settings.body_limit
-
     def judge(self, functions: Iterable[str], environment: Mapping[str, str]) -> None:
         """Have `readyz` of each side say which functions that the settings demand do not run. functions: those that the host was given."""
         from .given_functions import GivenFunctions
@@ -233,8 +230,9 @@ class Application(Services):
 
     def glance(self) -> None:
         """Look if the timer has stopped, beside the call that is served. Every call of a function does so: whoever works can find it."""
-        for app in self._sides():
-            app.scheduler.wakes.glance()
+        self.scheduler.wakes.glance()
+        if self.other is not None:
+            self.other.scheduler.wakes.glance()
 
     @property
     def busy(self) -> bool:

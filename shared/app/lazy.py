@@ -61,7 +61,9 @@ class Lazy:
 
     async def within_call(self) -> Application:
         """Return the application of the side that serves. For a caller that has already awaited `on_call`."""
-        return await (await self._glanced()).serving()
+        app = self._app or await self._opened()
+        app.glance()
+        return app if app.other is None else await app.serving()
 
     async def second(self) -> Application:
         """Return the application on the second account of a mirrored pair; it handles the queues of that account."""
@@ -73,10 +75,6 @@ class Lazy:
     async def first(self) -> Application:
         """Return the application on the first account; it handles the queues of that account."""
         await self._on_call()
-        return await self._glanced()
-
-    async def _glanced(self) -> Application:
-        """Return the application on the first account, after its `glance` at the timer."""
         app = self._app or await self._opened()
         app.glance()
         return app

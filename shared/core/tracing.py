@@ -44,7 +44,8 @@ def on() -> bool:
 
 def traced(headers: Mapping[str, str]) -> bool:
     """Return True when a request needs `serving`. The names of `headers` are in lower case."""
-    return HEADER in headers or on()
+    # Looked at here, because each call asks: two functions more would cost as much as the rest.
+    return HEADER in headers or ((_PROVIDED or _API in sys.modules) and on())
 
 
 def serving(name: str, method: str, template: str, headers: Mapping[str, str]) -> AbstractContextManager[Span | None]:

@@ -99,9 +99,10 @@ def body_props(body: bytes) -> Props:
 def body_of(props: Mapping[str, Any]) -> bytes:
     """Return the payload's JSON exactly as sent."""
     text = str(props["body"])
-    # Counted, because a shorter payload that is merged over a longer one leaves the old tail behind.
-    for number in range(1, int(props.get("chunks", 1))):
-        text += str(props[f"body{number}"])
+    if "chunks" in props:
+        # Counted, because a shorter payload that is merged over a longer one leaves the old tail behind.
+        for number in range(1, int(props["chunks"])):
+            text += str(props[f"body{number}"])
     return text.encode()
 
 
@@ -261,6 +262,10 @@ def shown_state(props: Mapping[str, Any]) -> str:
     return "scheduled" if state in GOING else state
 
 
+_PLAIN = frozenset({"id", "state", "due", "created", "channel", "size", "body"})
+"""The properties of an event without any option, before its first attempt."""
+
+
 def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[str, Any]:
     """Return the event's representation, ready for orjson; the payload is passed through unchanged.
 
@@ -284,6 +289,10 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
             shown["payload"] = orjson.Fragment(body)
         if props.get(CONTENT_TYPE):
             shown["content_type"] = props[CONTENT_TYPE]
+    if state == "scheduled" and props.keys() <= _PLAIN:
+        # Nearly all events that are posted: none of the rest applies.
+        shown["attempts"] = []
+        return shown
     shown["attempts"] = attempts.attempts_for_api(props, answers)
     if "durability" in props:
         shown["durability"] = props["durability"]

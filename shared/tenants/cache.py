@@ -32,7 +32,7 @@ from ..storage.ports import ANY, Applied, Insert, Merge, Op, Row, Tables
 log = logging.getLogger(__name__)
 
 
-class _Found[V](NamedTuple):
+class Found[V](NamedTuple):
     """An answer. until: monotonic time until which it is used. read_at: monotonic time at which its load began."""
 
     until: float
@@ -61,16 +61,20 @@ class Cached[K: Hashable, V]:
         until which the answer is used further, or None if it must be loaded again."""
         self._load, self._clock, self._ttl, self._missing_ttl, self._size = load, clock, ttl, missing_ttl, size
         self._still = still
-        self._found: dict[K, _Found[V]] = {}
+        self._found: dict[K, Found[V]] = {}
         self._missing: dict[K, float] = {}
         self._flights: dict[K, asyncio.Task[V | None]] = {}
 
+    def found(self, key: K) -> Found[V] | None:
+        """Return the answer in memory if it is young enough. None says nothing of the key: `get` finds out."""
+        kept = self._found.get(key)
+        return kept if kept is not None and kept.until > self._clock.monotonic() else None
+
     async def get(self, key: K) -> V | None:
         """Return the answer, from memory while it is young enough. Raises the exceptions of `load`."""
-        now = self._clock.monotonic()
-        kept = self._found.get(key)
-        if kept is not None and kept.until > now:
+        if (kept := self.found(key)) is not None:
             return kept.value
+        now = self._clock.monotonic()
         if self._missing.get(key, now) > now:
             return None
         flight = self._flights.get(key)
@@ -113,11 +117,11 @@ class Cached[K: Hashable, V]:
         self._found.pop(key, None)
         self._missing.pop(key, None)
         if value is None:
-            _make_room(self._missing, self._size // 4)
+            make_room(self._missing, self._size // 4)
             self._missing[key] = read_at + self._missing_ttl
         else:
-            _make_room(self._found, self._size)
-            self._found[key] = _Found(until, value, read_at)
+            make_room(self._found, self._size)
+            self._found[key] = Found(until, value, read_at)
 
     def __len__(self) -> int:
         return len(self._found) + len(self._missing)
@@ -129,7 +133,8 @@ def _look(flight: asyncio.Task[object]) -> None:
         flight.exception()
 
 
-def _make_room(kept: dict[Any, Any], size: int) -> None:
+def make_room(kept: dict[Any, Any], size: int) -> None:
+    """Remove the oldest entries until one more makes `size` at most."""
     # The first entry is the oldest: entries are appended, and all have the same age limit.
     while len(kept) >= max(1, size):
         del kept[next(iter(kept))]

@@ -14,7 +14,6 @@ them all at once, and rows left by a crash or a race stay invalid even if the na
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ..core.clock import Millis
@@ -103,17 +102,11 @@ class KeyRow(NamedTuple):
     @property
     def record(self) -> KeyRecord:
         """The key as calls use it."""
-        return _record_of(self)
+        return KeyRecord(self.tenant, self.prefix, frozenset(self.scopes), self.fleet, self.node)
 
     def props(self) -> Props:
         """Return the row's properties."""
         return _KEY.encode(self)
-
-
-@lru_cache(1024)
-def _record_of(key: KeyRow) -> KeyRecord:
-    # Kept, because every call asks for the record of its key.
-    return KeyRecord(key.tenant, key.prefix, frozenset(key.scopes), key.fleet, key.node)
 
 
 _KEY: Final = RowCodec(

@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.clock import Clock, Millis, to_text
 from ..core.errors import Problem, StorageError
@@ -34,7 +34,7 @@ from ..web.etag import check_if_match, etag_of
 from ..web.fields.types import NAME
 from ..web.problem import conflict, invalid, invalid_all, not_found
 from . import rows, rules
-from .cache import Cached, ChangeMarks
+from .cache import Cached, ChangeMarks, Found, make_room
 from .channel_store import ChannelCaches, ChannelChecks, Channels, FindAbsent, nothing_absent
 from .model import KeyIn, Tenant, TenantOut
 from .rows import Home, KeyRow
@@ -58,9 +58,9 @@ _EVENTS_LEFT = (
 )
 DAY: Millis = 86_400_000
 CACHE_SIZE = 10_000
+"""Most entries per kind."""
 EXPIRED_TOLD_EVERY = 3_600.0
 """Seconds in which a process tells once that an expired key is used."""
-"""Most entries per kind."""
 
 
 async def _nothing(*_: object) -> bool:
@@ -105,6 +105,16 @@ def _certificates(settings: Settings) -> Mapping[tuple[str, str], str]:
     return parse_certificates(settings)
 
 
+class _Checked(NamedTuple):
+    """A valid key, and the cached answers of which this is the result."""
+
+    record: KeyRecord
+    expires: Millis | None
+    digest: str
+    row: Found[KeyRow]
+    home: Found[Home]
+
+
 class TenantDirectory:
     """Tenants, their keys and channels. One per process; belongs to one event loop."""
 
@@ -134,6 +144,8 @@ class TenantDirectory:
         self._targets: Cached[tuple[str, str], Target] = Cached(
             self._read_target, clock, ttl=CHANNEL_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE, still=self._still_target
         )
+        self._checked: dict[str, _Checked] = {}
+        """Valid keys by their texts. A text in memory is no further risk: its request is in this process too, as are the next ones."""
         self._uses: set[tuple[str, int]] = set()
         """Keys and days, counted from 1970, whose use is noted as far as this process knows."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -151,8 +163,17 @@ class TenantDirectory:
 
         return Keys(self._tables, self._clock, self.home, self._keys.drop, self._entropy, self._marks)
 
+    def checked(self, token: str) -> KeyRecord | None:
+        """Return the record of a key whose last check by `key` still holds. None says nothing of the key."""
+        kept = self._checked.get(token)
+        # Otherwise one of the two was read again or dropped, or is too old.
+        if kept is None or self._keys.found(kept.digest) is not kept.row or self._homes.found(kept.record.tenant) is not kept.home:
+            return None
+        return kept.record if kept.expires is None or kept.expires > self._clock.now() else None
+
     async def key(self, token: str) -> KeyRecord | None:
         """Return the record of this key, or None if there is none or it has expired. Raises `StorageError`."""
+        before = self._checked.pop(token, None)
         digest = rules.digest_of(token)
         if self._admin is not None and hmac.compare_digest(digest, self._admin):
             return BOOTSTRAP
@@ -165,7 +186,13 @@ class TenantDirectory:
             return None
         if (digest, now // DAY) not in self._uses and self._jobs.may_write():
             self._note_use(stored, digest, now)
-        return stored.record
+        record = before.record if before is not None and before.row.value is stored else stored.record
+        row, of_home = self._keys.found(digest), self._homes.found(stored.tenant)
+        # Each may have been dropped while the other one was read.
+        if row is not None and of_home is not None and row.value is stored and of_home.value is home:
+            make_room(self._checked, CACHE_SIZE)
+            self._checked[token] = _Checked(record, stored.expires, digest, row, of_home)
+        return record
 
     async def expired_at(self, token: str) -> Millis | None:
         """Return the time at which a key has expired; None for a valid key and for a text that is no key. Raises `StorageError`."""
@@ -216,7 +243,9 @@ class TenantDirectory:
 
     async def tenant(self, name: str) -> Tenant | None:
         """Return the tenant's settings, at most 5 s old, or None. Raises `StorageError`."""
-        home = await self._homes.get(name)
+        # Without a further coroutine, because each call asks.
+        kept = self._homes.found(name)
+        home = kept.value if kept is not None else await self._homes.get(name)
         return home.spec if home is not None else None
 
     async def declared(self, name: str) -> Mapping[str, Millis]:
@@ -231,7 +260,8 @@ class TenantDirectory:
 
     async def target(self, tenant: str, channel: str) -> Target | None:
         """Return the channel with its secrets and pause, at most 1 s old, or None. Raises `StorageError`."""
-        return await self._targets.get((tenant, channel))
+        kept = self._targets.found((tenant, channel))
+        return kept.value if kept is not None else await self._targets.get((tenant, channel))
 
     async def target_now(self, tenant: str, channel: str) -> Target | None:
         """Return the channel as stored now, or None, and cache it. Raises `StorageError`."""

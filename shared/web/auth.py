@@ -37,6 +37,7 @@ BOOTSTRAP = KeyRecord("", "bootstrap", frozenset({"admin"}))
 
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{8,200}=*")
+_BEARER = "Bearer "
 _CHALLENGE = 'Bearer realm="tocsin"'
 _NO_KEY = "The call carries no key. Send the header Authorization: Bearer <key>."
 _BAD_KEY = "The key is not valid. Check that it is complete and was not revoked."
@@ -49,6 +50,9 @@ _READABLE = frozenset({"events", "fleets"})
 class KeyDirectory(Protocol):
     """The part of the tenants' directory that authentication needs."""
 
+    def checked(self, token: str) -> KeyRecord | None:
+        """Return the record of a key whose last check still holds. None says nothing of the key."""
+
     async def key(self, token: str) -> KeyRecord | None:
         """Return the key's record, or None if the key does not exist or is revoked."""
 
@@ -57,6 +61,12 @@ class KeyDirectory(Protocol):
 
     async def tenant(self, name: str) -> object | None:
         """Return the tenant's settings, or None."""
+
+
+def known_caller(directory: KeyDirectory, headers: Mapping[str, str]) -> KeyRecord | None:
+    """Return the key that a call carries if its last check still holds, as for nearly all calls; otherwise `authenticate` checks it."""
+    given = headers.get("authorization", "")
+    return directory.checked(given[len(_BEARER) :]) if given.startswith(_BEARER) else None
 
 
 async def authenticate(directory: KeyDirectory, headers: Mapping[str, str]) -> KeyRecord:
@@ -77,7 +87,7 @@ async def authenticate(directory: KeyDirectory, headers: Mapping[str, str]) -> K
 
 def authorize(key: KeyRecord, scopes: frozenset[str], *, reads: bool = False) -> None:
     """Raise 403 unless `key` has one of `scopes`, or is an admin's. reads: the call changes nothing, so the scope `read` may permit it."""
-    if not (key.scopes & scopes or "admin" in key.scopes or (reads and "read" in key.scopes and scopes & _READABLE)):
+    if key.scopes.isdisjoint(scopes) and not ("admin" in key.scopes or (reads and "read" in key.scopes and scopes & _READABLE)):
         raise Problem(403, "missing-scope", f"The key lacks the scope {' or '.join(sorted(scopes))}. Use a key with this scope.")
 
 

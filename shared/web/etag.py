@@ -21,7 +21,8 @@ def encode(body: Any) -> bytes:
     Bytes are returned unchanged."""
     if isinstance(body, bytes):
         return body
-    if isinstance(body, BaseModel):
+    # Dicts first: pydantic's own check takes longer.
+    if not isinstance(body, dict) and isinstance(body, BaseModel):
         # The model's own serializer: half the time of model_dump and orjson.
         return body.__pydantic_serializer__.to_json(body, by_alias=True) + b"\n"
     return orjson.dumps(body, default=_plain, option=orjson.OPT_APPEND_NEWLINE)
@@ -45,12 +46,12 @@ def etag_of(*material: str | bytes) -> str:
 
     The store's own tags are not shown: they are weak and contain a time.
     """
-    text = b""
+    found = blake2b(digest_size=12)
     for part in material:
         raw = part.encode() if isinstance(part, str) else part
         # The length keeps ("ab", "c") and ("a", "bc") apart.
-        text += len(raw).to_bytes(4) + raw
-    return f'"{b2a_base64(blake2b(text, digest_size=12).digest(), newline=False).translate(_URL_SAFE).decode()}"'
+        found.update(len(raw).to_bytes(4) + raw)
+    return f'"{b2a_base64(found.digest(), newline=False).translate(_URL_SAFE).decode()}"'
 
 
 def check_if_match(headers: Mapping[str, str], etag: str | None) -> None:

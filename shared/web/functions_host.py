@@ -56,22 +56,17 @@ class Response(func.HttpResponse):
     of the time of a call.
     """
 
+    # Slots take the place of the base class's properties, each of which would be a call.
+    __slots__ = ("_body", "headers", "status_code")
+    status_code: int
+    headers: dict[str, str]
+
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
         # The base class's `__init__` is not called: it would copy the headers. Nothing else of it is needed.
-        self._status, self._headers, self._body = status, headers, body
+        self.status_code, self.headers, self._body = status, headers, body
 
     mimetype, charset = "text/plain", "utf-8"
     """The content type of a response that names none."""
-
-    @property
-    def status_code(self) -> int:
-        """See the base class."""
-        return self._status
-
-    @property
-    def headers(self) -> dict[str, str]:  # type: ignore[override]
-        """See the base class."""
-        return self._headers
 
     def get_body(self) -> bytes:
         """See the base class."""
@@ -83,7 +78,8 @@ def _function(indexed: Indexed, calls: Callable[[], tuple[HostCalls, type[ApiReq
         arrived = steady()
         found, request = calls()
         # The inner mapping has names in lower case. The outer one converts each name that is looked up, and each call looks up seven.
-        headers = getattr(req.headers, "__http_headers__", req.headers)
+        headers = req.headers
+        headers = getattr(headers, "__http_headers__", headers)
         given = request(req.method, req.url, headers, req.params, req.route_params, req.get_body(), arrived)
         return Response(*await found.answer(indexed, given))
 

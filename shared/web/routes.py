@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import or_
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Generic, Literal, Required, TypedDict, Union, Unpack, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
@@ -48,6 +48,7 @@ _SCOPES = frozenset({"events", "fleets", "agent", "metrics", "admin"})
 _OF_NO_TENANT = frozenset({"metrics", "admin"})
 _ADMINISTRATIVE = frozenset({"fleets", "admin"})
 _JSON = ("application/json",)
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 DEFAULT_MAX_BODY = 64 * 1024
 """Largest body in bytes, unless the route sets another limit."""
 
@@ -105,7 +106,7 @@ class Answer:
     content_type: str = "application/json"
     etag: str | None = None
     """Becomes the `ETag` header; see `etag.etag_of`."""
-    hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
+    hidden: Mapping[str, str] = field(default=_NOTHING, repr=False)
     """The values that the body shows as `***`, by their paths: the audit trail compares them. They are neither sent nor recorded."""
 
 
@@ -219,7 +220,7 @@ class Route:
         """True if calls act for one tenant, so that `?tenant=` is accepted."""
         return bool(self.scopes - _OF_NO_TENANT) and not self.names_tenant
 
-    @property
+    @cached_property
     def reads(self) -> bool:
         """True if calls change nothing."""
         return self.method == "GET" or self.changes_nothing

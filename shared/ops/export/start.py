@@ -143,11 +143,10 @@ class Exporting:
     async def on_call(self) -> None:
         """Record spans from the first invocation of this process on, and plan the start of the exporters. Every call awaits this first."""
         enter_invocation()
-        await self._plan()
+        if not self._started:
+            await self._plan()
 
     async def _plan(self) -> None:
-        if self._started:
-            return
         if self._recording is None:
             self._recording = asyncio.create_task(asyncio.to_thread(self.record))
             self._starting = asyncio.create_task(self._start_soon(self._recording))
@@ -155,7 +154,8 @@ class Exporting:
 
     async def started(self) -> None:
         """Start the exporters now, if they have not started yet, and wait until they have. The loop goes on meanwhile."""
-        await self._plan()
+        if not self._started:
+            await self._plan()
         self._wanted.set()
         if self._starting is not None:
             await asyncio.shield(self._starting)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -96,12 +96,12 @@ async def events_create(call: Call[Scheduler, EventIn]) -> Answer:
     if isinstance(made, Admitted) and made.ended:
         [made] = await call.service.ended_ids.answered(call.tenant, [made], call.body.on_conflict)
     shown = made.shown if isinstance(made, Queued) else await call.service.event_views.one(made.row)
-    return Answer(_status(made), shown, _headers(made.id, [made]), etag=made.etag)
+    return Answer(_status(made), shown, _headers(made.id, "" if isinstance(made, Queued) else made.ended), etag=made.etag)
 
 
-def _headers(event_id: str, made: Sequence[Admitted | Queued]) -> dict[str, str]:
-    ended = [each.ended for each in made if isinstance(each, Admitted) and each.ended]
-    return {"location": f"/api/v1/events/{event_id}", **({"tocsin-conflict": ended[0]} if ended else {})}
+def _headers(event_id: str, ended: str) -> dict[str, str]:
+    headers = {"location": f"/api/v1/events/{event_id}"}
+    return headers | {"tocsin-conflict": ended} if ended else headers
 
 
 async def _fan_out(call: Call[Scheduler, EventIn]) -> Answer:
@@ -110,7 +110,8 @@ async def _fan_out(call: Call[Scheduler, EventIn]) -> Answer:
     made = await call.service.ended_ids.answered(call.tenant, made, call.body.on_conflict)
     shown = await fanouts.admitted(made)
     status = 201 if any(each.new for each in made) else 200
-    return Answer(status, shown.body, _headers(shown.body["id"], made), etag=shown.etag)
+    ended = next((each.ended for each in made if each.ended), "")
+    return Answer(status, shown.body, _headers(shown.body["id"], ended), etag=shown.etag)
 
 
 @events.post(

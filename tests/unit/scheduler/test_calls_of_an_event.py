@@ -67,7 +67,7 @@ async def test_a_post_among_others_makes_few_calls() -> None:
         statuses = await world.do(together())
     await world.close()
     assert set(statuses) == {201}
-    assert calls.count / POSTS <= 140
+    assert calls.count / POSTS <= 128
 
 
 async def _calls_of_a_herd(events: int) -> float:

@@ -16,7 +16,7 @@ from shared.delivery.channels.model import ChannelSpec, QueueChannel
 from shared.scheduler.model import RetryIn
 from shared.storage.names import TENANTS
 from shared.storage.ports import Delete, Insert, Merge, Op
-from shared.tenants import rows, rules
+from shared.tenants import rows, rules, store
 from shared.tenants.model import KeyIn, Limits, Retry, Tenant
 from shared.tenants.store import REMEMBER, OtherJobs, TenantDirectory, seed_local
 from shared.web.auth import authenticate
@@ -183,7 +183,9 @@ async def test_an_expired_key_is_refused_at_once_and_says_so(world: World) -> No
     spec = KeyIn.model_validate({"scopes": ["events"], "expires": to_text(ends)})
     made = await world.directory.keys.issue("acme", spec)
     assert await world.directory.key(made.key) is not None and await world.directory.expired_at(made.key) is None
+    assert world.directory.checked(made.key) is not None
     await world.clock.advance(3.0)
+    assert world.directory.checked(made.key) is None
     assert await world.directory.key(made.key) is None, "although its row is cached for longer"
     assert await world.directory.expired_at(made.key) == ends
     with pytest.raises(Problem) as refused:
@@ -192,6 +194,30 @@ async def test_an_expired_key_is_refused_at_once_and_says_so(world: World) -> No
     with pytest.raises(Problem) as late:
         await world.directory.keys.issue("acme", spec)
     assert late.value.status == 422
+
+
+async def test_a_checked_key_needs_no_further_look_until_its_key_or_tenant_changes_or_is_too_old(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    made = await world.directory.keys.issue("acme", EVENTS)
+    for instance in (world.directory, world.other):
+        assert instance.checked(made.key) is None
+        assert await instance.key(made.key) == instance.checked(made.key) is not None
+    await world.directory.put("acme", Tenant(durability="fast"))
+    assert world.directory.checked(made.key) is None and world.other.checked(made.key) is not None
+    assert await world.directory.key(made.key) == world.directory.checked(made.key) is not None
+    await world.directory.keys.revoke("acme", made.prefix)
+    assert world.directory.checked(made.key) is None and await world.directory.key(made.key) is None
+    await world.clock.advance(5.0)
+    assert world.other.checked(made.key) is None and await world.other.key(made.key) is None
+
+
+async def test_checked_keys_are_few_and_none_of_them_is_a_guess(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "CACHE_SIZE", 2)
+    await world.directory.put("acme", Tenant())
+    made = [(await world.directory.keys.issue("acme", EVENTS)).key for _ in range(3)]
+    for key in (*made, "guess-0123456789"):
+        await world.directory.key(key)
+    assert [world.directory.checked(key) is not None for key in (*made, "guess-0123456789")] == [False, True, True, False]
 
 
 async def test_the_last_day_of_use_is_written_once_a_day_and_never_revives_a_key(world: World) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from shared.client.http import SLOW
 from shared.web import serve
 from shared.web.routes import Answer
+from shared.whatif.twin.loop import VirtualLoop
 
 from .conftest import THING, World
 
@@ -96,6 +99,28 @@ async def test_a_call_that_is_cancelled_takes_its_handler_with_it(world: World, 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == ["cancelled"]
+
+
+def test_calls_of_one_limit_are_late_each_at_its_own_time() -> None:
+    loop, ended = VirtualLoop(), list[float]()
+
+    async def call(limit: serve._TimeLimit, begin: float, lasts: float = math.inf) -> None:
+        await asyncio.sleep(begin)
+        progress = serve._Progress()
+        waiting = limit.begin(progress)
+        if lasts < math.inf:
+            loop.call_later(lasts, progress.end)
+        await waiting
+        limit.end(progress)
+        ended.append(loop.time())
+
+    async def calls() -> None:
+        limit = serve._TimeLimit(loop, 10.0)
+        await asyncio.gather(call(limit, 0.0), call(limit, 1.0, lasts=2.0), call(limit, 4.0), call(limit, 30.0))
+
+    with contextlib.closing(loop):
+        loop.run_until_complete(calls())
+    assert ended == [3.0, 10.0, 14.0, 40.0]
 
 
 def test_clients_that_wait_half_a_minute_hear_every_answer() -> None:
