@@ -178,7 +178,7 @@ class Owner:
 
     async def _plan(self, going: bool) -> rules.Agenda:
         """Decide what to do next, after asking flow control about the channels of claimable events."""
-        rows = {rk: row.props for rk, row in self._session.rows.items()}
+        rows = self._session.rows.open
         policy = self._attempts.tenant.policy
         patience = max(REST_BEYOND_BUSY if self._busy() else REST_BEYOND, self._stays)
         owed = self._session.owed
@@ -356,7 +356,7 @@ class Owner:
         """Return the numbers of events that blocked channels hold, as the held row has them; None if that is not known."""
         if self._holds is None:
             return None
-        return held_numbers((row.props for row in self._session.rows.values()), self._holds, self._clock.now())
+        return held_numbers(self._session.rows.open.values(), self._holds, self._clock.now())
 
     async def _pause(self, todo: rules.Agenda) -> None:
         """Wait until the next tick, until the oldest outcome must be settled, or until the last running delivery has ended."""
@@ -422,8 +422,8 @@ class Owner:
         if wake is None:
             return
         session, now = self._session, self._clock.now()
-        open_rows = [row for row in session.rows.values() if row.props["state"] not in rules.FINAL]
-        retries = todo.retries if wake == todo.rest else all(row.props["state"] == "retrying" for row in open_rows)
+        events = list(session.rows.open.values())
+        retries = todo.retries if wake == todo.rest else all(props["state"] == "retrying" for props in events)
         near = wake <= now + self._wakes.horizons.alone
         await self._keyed.give_back()
         # Again, because a shard that is not released must wait until its owner counts as gone.
@@ -432,7 +432,7 @@ class Owner:
             lambda: holding.rest_holding(session, wake, retries_only=retries, sent=near, held=held), self._permission.covers_now
         )
         # Held events are due before the wake-up.
-        first = sum(wake <= rules.due_at(row.props) <= wake + CLAIM_AHEAD for row in open_rows)
+        first = sum(wake <= rules.due_at(props) <= wake + CLAIM_AHEAD for props in events)
         if rested and (not near or not retries):
             # Express delivery runs in a process that answers requests, and keeps no instance of the shards' queue alive.
             await self._wakes.ask(rules.visible_at(wake, first), sent=near, warm=not self._express)
