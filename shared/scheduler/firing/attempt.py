@@ -287,7 +287,8 @@ class DeliveryAttempts:
         backlog = rules.in_backlog(punctual, lined_up)
         async with self._flow.lanes.slot(lane, backlog=backlog) as slot:
             self.waiting.discard(rk)
-            in_line = Span(reason, lined_up if held is None else held, self._clock.now() if slot.waited else lined_up)
+            fired = self._clock.now() if slot.waited else lined_up
+            in_line = Span(reason, lined_up if held is None else held, fired)
             # After a wait the channel may have been paused, or its breaker may have opened; and the wait for a slot, or for storage, may
             # have taken longer than the last heartbeat covers. An await costs time, so `wait_to_start` is awaited only if it must wait.
             if slot.waited or lane.opened != opened or not self.permission.covers_now():
@@ -301,7 +302,7 @@ class DeliveryAttempts:
                     return self._channel_removed(props)
                 if not (self.permission.covers_now() or await self.permission.wait_to_start()):
                     return None
-            fired = self._clock.now()
+                fired = self._clock.now()
             if rules.lapsed(props, fired):
                 return rules.lapse(props, {"ended": fired})
             waits = with_waits(props, self.waits.parts(props, punctual, fired, target, in_line))

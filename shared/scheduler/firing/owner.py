@@ -241,7 +241,7 @@ class Owner:
             self._cancel(rk, self._running.pop(rk))
             self._attempts.waiting.discard(rk)
             self._add_outcome(rk, unclaimed(self._session.rows[rk].props))
-        self._recount()
+        self._arrivals.recount()
 
     def _take_outcomes(self, todo: rules.Agenda) -> tuple[dict[str, rules.RowOutcome], int]:
         """Take the outcomes of the next transaction; return them, and the most rows that it writes for them."""
@@ -329,10 +329,6 @@ class Owner:
             self._running[rk] = lane
             start = max(int(row.props["due"]), int(row.props.get("next", 0)), self._keyed.start_of(rk))
             self._due_times.add(start, (row, lane))
-        self._recount()
-
-    def _recount(self) -> None:
-        """Bring the totals of express delivery up to date."""
         self._arrivals.recount()
 
     def _begin(self, event: tuple[Row, Lane]) -> None:
@@ -414,7 +410,7 @@ class Owner:
         finally:
             if self._running.get(row.rk) is asyncio.current_task():
                 del self._running[row.rk]
-                self._recount()
+                self._arrivals.recount()
             if self._all_ended():
                 self._woken.set()
 

@@ -219,6 +219,7 @@ def read_rows(session: OwnerSession) -> Steps[None]:
 def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str]) -> dict[str, Props]:
     """Return the row changes that are still to be made, given the rows as last confirmed."""
     changes: dict[str, Props] = {}
+    epoch = session.epoch
     for rk, outcome in outcomes.items():
         if rk not in session.rows:
             continue  # a row that is gone needs nothing
@@ -231,8 +232,8 @@ def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
         if rk not in session.rows:
             continue
         props = session.rows[rk].props
-        if rk not in changes and rules.needs_claim(props, session.epoch):
-            changes[rk] = rules.claim_props(props, session.epoch)
+        if rk not in changes and rules.needs_claim(props, epoch):
+            changes[rk] = rules.claim_props(props, epoch)
     return changes
 
 
