@@ -262,6 +262,13 @@ class DeliveryAttempts:
         self.waiting: set[str] = set()
         """Row keys of events that wait for a slot; nothing has been started for them."""
 
+    async def prepare(self, channel: str) -> None:
+        """Read the settings of a channel shortly before they are needed, so that deliveries need not wait for storage."""
+        try:
+            await self.tenant.target(channel)
+        except StorageError as error:
+            log.debug("The settings of a channel could not be read ahead: %s", error, extra={"action": "channel_unprepared"})
+
     async def attempt(self, rk: str, props: Mapping[str, Any], lane: Lane, held: Millis | None) -> rules.RowOutcome | None:
         """Attempt the delivery once; return the change of its row, or None if nothing was started because the owner has ended.
 

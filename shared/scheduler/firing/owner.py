@@ -97,7 +97,8 @@ class Owner:
         self._running: dict[str, asyncio.Task[None] | Lane] = {}
         """Claimed events whose attempt has not ended, with its task; with its lane until it has one."""
         self._workers: dict[Lane, LaneWorkers] = {}
-        self._due_times = DueTimes(clock, self._begin)
+        self._due_times = DueTimes(clock, self._begin, self._prepare)
+        self._preparing: asyncio.Task[None] | None = None
         self._paused: set[str] = set()
         """Channels of claimable events that were paused when flow control was last asked."""
         self._holds: Mapping[str, ClaimHold] | None = None
@@ -331,6 +332,10 @@ class Owner:
             self._due_times.add(start, (row, lane))
         self._arrivals.recount()
 
+    def _prepare(self, event: tuple[Row, Lane]) -> None:
+        """Read the channel of an event that is due soon."""
+        self._preparing = asyncio.create_task(self._attempts.prepare(str(event[0].props["channel"])))
+
     def _begin(self, event: tuple[Row, Lane]) -> None:
         """Attempt the delivery of a claimed event, which is due."""
         row, lane = event
@@ -454,6 +459,8 @@ class Owner:
         self._permission.end()
         self._due_times.close()
         self._owed.cancel()
+        if self._preparing is not None:
+            self._preparing.cancel()
         tasks = [task for task in self._running.values() if isinstance(task, asyncio.Task)]
         for rk, begun in self._running.items():
             self._cancel(rk, begun)
