@@ -391,7 +391,8 @@ def agenda(
     blocked: Mapping[str, Millis] = NONE_BLOCKED,
     owed: Sequence[str] = (),
 ) -> Agenda:
-    """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard.
+    """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard. Ended
+    rows may be left out.
 
     holds, by channel: held events stay as they are. A later round may claim them, a user may cancel them until then, and they do not keep
     the shard. patience: the owner waits this long for an event that is not due yet; for a retry it waits `REST_BEYOND` at most. The owner
@@ -412,7 +413,7 @@ def agenda(
         if state in FINAL:
             continue
         opened += 1
-        # The first test spares a call of `needs_claim`: each step looks at all rows of the shard, and most of them are claimed.
+        # The first test spares a call of `needs_claim`: each step looks at all open rows of the shard, and most of them are claimed.
         if (state == "firing" and props.get("epoch") == epoch) or (state not in WAITING and not needs_claim(props, epoch)):
             running = True
             continue
