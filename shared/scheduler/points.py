@@ -89,7 +89,8 @@ class Facet:
         return change
 
     def owes(self, props: Mapping[str, Any]) -> bool:
-        """Return True if something is left to do for an event that has ended. Its shard is not finished before that."""
+        """Return True if something is left to do for an event that has ended. Its shard is not finished before that. Asked again only
+        after a change of the row."""
         return False
 
     def wakes_early(self, props: Mapping[str, Any]) -> bool:
@@ -187,7 +188,7 @@ class Facets(Facet):
         return change
 
     def owes(self, props: Mapping[str, Any]) -> bool:
-        # A list: a generator takes twice as long, and this is asked for each ended event at each step.
+        # A list: a generator takes twice as long, and this is asked for each ended event.
         return any([facet.owes(props) for facet in self._at["owes"]])
 
     def wakes_early(self, props: Mapping[str, Any]) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from ..core import backoff
 from ..core.clock import Millis
 from ..delivery.flow.rules import FREE, ClaimHold
-from ..storage.ports import Props, Row, Value
+from ..storage.ports import Props, Value
 from ..tenants.model import Durability
 from .keys import MINUTE, digest
 from .properties import attempts
@@ -88,8 +88,11 @@ class RowOutcome(NamedTuple):
     """For work whose receiver was silent: the outcome applies while the work goes on, and its time is over at this time."""
 
 
-def tally(states: Iterable[Value]) -> Counts:
-    """Count the rows by state. Every owner starts from these counts and never from a former owner's numbers."""
+def tally(states: Iterable[Value] | Mapping[Value, int]) -> Counts:
+    """Count the rows by state. Every owner starts from these counts and never from a former owner's numbers.
+
+    states: of each row, or the number of rows by state.
+    """
     count = Counter(states)
     return Counts(
         accepted=count.total(),
@@ -110,13 +113,6 @@ def event_number(rk: str) -> int:
 def is_user_end(state: Value, props: Props) -> bool:
     """Return True if an event may be in this state without its owner: by a user, or by a receiver that worked on it."""
     return state in USER_ENDED or (WORK in props and state in FINAL)
-
-
-def user_ends(rows: Mapping[str, Row]) -> int:
-    """Return the events of which `is_user_end` is true, as bits by their numbers."""
-    # Most rows are not asked about, because an owner looks at all of its rows with each transaction.
-    asked = [(rk, props) for rk, row in rows.items() if (props := row.props)["state"] in USER_ENDED or WORK in props]
-    return sum(1 << event_number(rk) for rk, props in asked if is_user_end(props["state"], props))
 
 
 def due_at(props: Props) -> Millis:
@@ -395,7 +391,8 @@ def agenda(
     blocked: Mapping[str, Millis] = NONE_BLOCKED,
     owed: Sequence[str] = (),
 ) -> Agenda:
-    """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard.
+    """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard. Ended
+    rows may be left out.
 
     holds, by channel: held events stay as they are. A later round may claim them, a user may cancel them until then, and they do not keep
     the shard. patience: the owner waits this long for an event that is not due yet; for a retry it waits `REST_BEYOND` at most. The owner
@@ -416,7 +413,7 @@ def agenda(
         if state in FINAL:
             continue
         opened += 1
-        # The first test spares a call of `needs_claim`: each step looks at all rows of the shard, and most of them are claimed.
+        # The first test spares a call of `needs_claim`: each step looks at all open rows of the shard, and most of them are claimed.
         if (state == "firing" and props.get("epoch") == epoch) or (state not in WAITING and not needs_claim(props, epoch)):
             running = True
             continue

@@ -42,7 +42,8 @@ def source(target: Target) -> str:
 
 def binary_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, str]:
     """Return the headers of the binary mode, with the content type; the body is the payload itself."""
-    return channel_headers(target) | delivery_headers(delivery) | {"content-type": delivery.content_type}
+    own = headers_of(delivery_lines(header_value(delivery.id), delivery))
+    return channel_headers(target) | own | {"content-type": delivery.content_type}
 
 
 def channel_headers(target: Target) -> dict[str, str]:
@@ -50,20 +51,20 @@ def channel_headers(target: Target) -> dict[str, str]:
     return {"content-type": CONTENT_TYPE, "ce-specversion": SPEC_VERSION, "ce-type": TYPE, "ce-source": source(target)}
 
 
-def delivery_headers(delivery: OutgoingDelivery) -> dict[str, str]:
-    """Return those of the headers that belong to one delivery."""
+def delivery_lines(id: str, delivery: OutgoingDelivery) -> str:
+    """Return those of the headers that belong to one delivery, as lines of a request. id: the event's, as a header has it."""
     due = to_text(delivery.due)
-    headers = {
-        "ce-id": header_value(delivery.id),
-        "ce-time": due,
-        "ce-tocsindue": due,
-        "ce-tocsinfired": to_text(delivery.fired),
-        "ce-tocsinlatems": str(delivery.late_ms),
-        "ce-tocsinattempt": str(delivery.attempt),
-    }
-    if delivery.traceparent is not None:
-        headers["traceparent"] = header_value(delivery.traceparent)
-    return headers
+    # One text and no mapping, because each delivery pays for it.
+    lines = (
+        f"ce-id: {id}\r\nce-time: {due}\r\nce-tocsindue: {due}\r\nce-tocsinfired: {to_text(delivery.fired)}\r\n"
+        f"ce-tocsinlatems: {delivery.late_ms}\r\nce-tocsinattempt: {delivery.attempt}"
+    )
+    return lines if delivery.traceparent is None else f"{lines}\r\ntraceparent: {header_value(delivery.traceparent)}"
+
+
+def headers_of(lines: str) -> dict[str, str]:
+    """Return the headers of lines of a request, by name."""
+    return dict([line.split(": ", 1) for line in lines.split("\r\n")])
 
 
 def extensions(delivery: OutgoingDelivery) -> dict[str, Any]:

@@ -199,23 +199,25 @@ def _aimed(plan: _Plan, event_target: str, *, has_body: bool) -> _Plan:
     return replace(plan, url=url, headers=headers, head=head, method=found.method, own_target=own)
 
 
-def _delivery_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, str]:
-    """Return the headers that belong to one delivery."""
-    headers = cloudevents.delivery_headers(delivery)
+def _delivery_lines(target: Target, delivery: OutgoingDelivery) -> str:
+    """Return the headers that belong to one delivery, as lines of its request."""
     seconds = delivery.fired // 1000
-    id = headers["ce-id"]
-    headers[signing.HEADER_ID] = id
-    headers[signing.HEADER_TIMESTAMP] = str(seconds)
+    id = cloudevents.header_value(delivery.id)
+    lines = f"{cloudevents.delivery_lines(id, delivery)}\r\n{signing.HEADER_ID}: {id}\r\n{signing.HEADER_TIMESTAMP}: {seconds}"
     if target.secrets:
-        headers[signing.HEADER_SIGNATURE] = signing.sign(id, seconds, delivery.body, target.secrets)
+        lines += f"\r\n{signing.HEADER_SIGNATURE}: {signing.sign(id, seconds, delivery.body, target.secrets)}"
     if (owner := delivery.owner) is not None and target.secrets:
         claim = owner_header.OwnerClaim(owner.fleet, owner.generation, owner.partition, owner.epoch, id)
-        headers[owner_header.HEADER] = owner_header.sign_owner(claim, target.secrets)
+        lines += f"\r\n{owner_header.HEADER}: {owner_header.sign_owner(claim, target.secrets)}"
     if (offer := delivery.completion) is not None:
-        headers[long_work.HEADER_URL] = offer.url(delivery.attempt)
-        headers[long_work.HEADER_TOKEN] = offer.token(delivery.attempt)
-        headers[long_work.HEADER_WITHIN] = str(offer.within // 1000)
-    return headers
+        lines += f"\r\n{long_work.HEADER_URL}: {offer.url(delivery.attempt)}\r\n{long_work.HEADER_TOKEN}: {offer.token(delivery.attempt)}"
+        lines += f"\r\n{long_work.HEADER_WITHIN}: {offer.within // 1000}"
+    return lines
+
+
+def _delivery_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, str]:
+    """Return the headers that belong to one delivery, by name."""
+    return cloudevents.headers_of(_delivery_lines(target, delivery))
 
 
 def _proofs(headers: Mapping[str, str]) -> Iterator[str]:
@@ -228,7 +230,7 @@ def _proofs(headers: Mapping[str, str]) -> Iterator[str]:
 
 def _request(plan: _Plan, target: Target, delivery: OutgoingDelivery, bearer: str) -> bytes:
     """Return the bytes of the request of one delivery. bearer: its token of Entra, '' for none."""
-    own = "\r\n".join(map(": ".join, _delivery_headers(target, delivery).items()))
+    own = _delivery_lines(target, delivery)
     if bearer:
         own = f"{own}\r\nauthorization: Bearer {bearer}"
     if not delivery.body and plan.method in BODILESS:

@@ -52,18 +52,14 @@ class Slots:
     """At most `limit` holders at once; belongs to one event loop."""
 
     def __init__(self, limit: int) -> None:
-        self._free = limit
+        self.free = limit
+        """Slots without a holder: while there are any, the line is empty, and whoever need not wait takes one from them."""
         self._line = WaitingLine()
-
-    def free(self) -> bool:
-        """Return True if `acquire` would not wait."""
-        return self._free > 0
 
     async def acquire(self, *, backlog: bool = False) -> None:
         """Wait for a slot."""
-        if self._free > 0:
-            # The line is empty while a slot is free, because `release` gives each slot to the next in line.
-            self._free -= 1
+        if self.free:
+            self.free -= 1
             return
         turn = self._line.join(backlog=backlog)
         try:
@@ -74,17 +70,12 @@ class Slots:
                 self.release()
             raise
 
-    def take(self) -> None:
-        """Take a slot that is free."""
-        self._free -= 1
-
     def release(self) -> None:
         """Release a slot to the next in line."""
-        turn = self._line.next()
-        if turn is None:
-            self._free += 1
-        else:
+        if not self.free and (turn := self._line.next()) is not None:
             turn.set_result(None)
+        else:
+            self.free += 1
 
 
 WEIGHT = 0.1

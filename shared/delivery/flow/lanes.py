@@ -27,7 +27,7 @@ MOST_LANES = 10_000
 class Slot:
     """Permission to deliver to a channel: entered when its turn has come, held while the delivery runs."""
 
-    __slots__ = ("_backlog", "_lanes", "_limits", "answered", "begun", "lane", "slow", "waited")
+    __slots__ = ("_backlog", "_lanes", "_limits", "answered", "begun", "lane", "pools", "slow", "waited")
 
     def __init__(self, lanes: Lanes, lane: Lane, backlog: bool) -> None:
         self._lanes, self.lane, self._backlog = lanes, lane, backlog
@@ -38,6 +38,8 @@ class Slot:
         self.begun = 0.0
         self.slow = False
         """True if it holds slots of the slow pool."""
+        self.pools: tuple[Slots, Slots]
+        """The tenant's and the process's slots of which it holds one each."""
         self._limits: tuple[Limit, ...] = ()
 
     async def __aenter__(self) -> Slot:
@@ -139,7 +141,9 @@ class Lanes:
             limit.end()
         if limits:
             self._share_out(lane.tenant)
-        self._pump(lane)
+        # Most channels have no line and no limits.
+        if lane.in_line or self._limited:
+            self._pump(lane)
 
     def _pump(self, lane: Lane) -> None:
         while self._call(lane):
@@ -219,28 +223,29 @@ class Lanes:
                 except StorageError as error:
                     log.debug("Slots come back when their lease ends: %s", error, extra={"action": "slots_kept"})
 
-    def _pools(self, tenant: str) -> tuple[Slots, Slots]:
+    def _pools(self, tenant: str, slow: bool) -> tuple[Slots, Slots]:
+        """Return the tenant's and the process's slots for prompt deliveries, or for slow ones."""
         found = self._tenants.get(tenant)
         if found is None:
             found = self._tenants[tenant] = (Slots(self._per_tenant), Slots(self._per_tenant))
-        return found
+        return found[slow], self._all[slow]
 
     def pool_now(self, slot: Slot) -> bool:
         """Take slots of the tenant and of the process if they are free; return True if they were."""
         lane = slot.lane
         now = self._clock.monotonic()
         slot.slow = lane.mean(now) > rules.SLOW
-        tenant, whole = self._pools(lane.tenant)[slot.slow], self._all[slot.slow]
-        if not (tenant.free() and whole.free()):
+        slot.pools = tenant, whole = self._pools(lane.tenant, slot.slow)
+        if not (tenant.free and whole.free):
             return False
-        tenant.take()
-        whole.take()
+        tenant.free -= 1
+        whole.free -= 1
         self._began(slot, now)
         return True
 
     async def pool_in(self, slot: Slot, backlog: bool) -> None:
-        """Wait for slots of the tenant and of the process."""
-        tenant, whole = self._pools(slot.lane.tenant)[slot.slow], self._all[slot.slow]
+        """Wait for the slots that `pool_now` did not find free."""
+        tenant, whole = slot.pools
         await tenant.acquire(backlog=backlog)
         try:
             await whole.acquire(backlog=backlog)
@@ -264,8 +269,8 @@ class Lanes:
 
     def _release(self, slot: Slot) -> None:
         self._prompt.pop(slot, None)
-        self._all[slot.slow].release()
-        self._pools(slot.lane.tenant)[slot.slow].release()
+        for slots in slot.pools:
+            slots.release()
 
     async def _move(self) -> None:
         """Move long deliveries out of the prompt slots while deliveries are in flight."""
@@ -280,14 +285,14 @@ class Lanes:
     def _move_slow(self) -> None:
         now = self._clock.monotonic()
         for slot in list(self._prompt):
-            slow = self._pools(slot.lane.tenant)[True], self._all[True]
+            slow = self._pools(slot.lane.tenant, True)
             if now - slot.begun < rules.SLOW:
                 break
-            if all(slots.free() for slots in slow):
+            if all(slots.free for slots in slow):
                 for slots in slow:
-                    slots.take()
+                    slots.free -= 1
                 self._release(slot)
-                slot.slow = True
+                slot.slow, slot.pools = True, slow
 
     async def close(self) -> None:
         """End the background tasks. Shares of shared limits that are held then come back when their lease ends."""

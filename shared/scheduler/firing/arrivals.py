@@ -73,7 +73,8 @@ class Arrivals:
 
     def recount(self) -> None:
         """Bring the totals up to date. Called after each change of `pending`, `storing` and `running`."""
-        self._count(self.in_flight)
+        if self._loads:
+            self._count(self.in_flight)
 
     def leave(self) -> None:
         """Take the shard out of the totals, because it is not served any more."""

@@ -262,6 +262,13 @@ class DeliveryAttempts:
         self.waiting: set[str] = set()
         """Row keys of events that wait for a slot; nothing has been started for them."""
 
+    async def prepare(self, channel: str) -> None:
+        """Read the settings of a channel shortly before they are needed, so that deliveries need not wait for storage."""
+        try:
+            await self.tenant.target(channel)
+        except StorageError as error:
+            log.debug("The settings of a channel could not be read ahead: %s", error, extra={"action": "channel_unprepared"})
+
     async def attempt(self, rk: str, props: Mapping[str, Any], lane: Lane, held: Millis | None) -> rules.RowOutcome | None:
         """Attempt the delivery once; return the change of its row, or None if nothing was started because the owner has ended.
 
@@ -287,7 +294,8 @@ class DeliveryAttempts:
         backlog = rules.in_backlog(punctual, lined_up)
         async with self._flow.lanes.slot(lane, backlog=backlog) as slot:
             self.waiting.discard(rk)
-            in_line = Span(reason, lined_up if held is None else held, self._clock.now() if slot.waited else lined_up)
+            fired = self._clock.now() if slot.waited else lined_up
+            in_line = Span(reason, lined_up if held is None else held, fired)
             # After a wait the channel may have been paused, or its breaker may have opened; and the wait for a slot, or for storage, may
             # have taken longer than the last heartbeat covers. An await costs time, so `wait_to_start` is awaited only if it must wait.
             if slot.waited or lane.opened != opened or not self.permission.covers_now():
@@ -301,7 +309,7 @@ class DeliveryAttempts:
                     return self._channel_removed(props)
                 if not (self.permission.covers_now() or await self.permission.wait_to_start()):
                     return None
-            fired = self._clock.now()
+                fired = self._clock.now()
             if rules.lapsed(props, fired):
                 return rules.lapse(props, {"ended": fired})
             waits = with_waits(props, self.waits.parts(props, punctual, fired, target, in_line))

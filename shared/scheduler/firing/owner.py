@@ -97,7 +97,8 @@ class Owner:
         self._running: dict[str, asyncio.Task[None] | Lane] = {}
         """Claimed events whose attempt has not ended, with its task; with its lane until it has one."""
         self._workers: dict[Lane, LaneWorkers] = {}
-        self._due_times = DueTimes(clock, self._begin)
+        self._due_times = DueTimes(clock, self._begin, self._prepare)
+        self._preparing: asyncio.Task[None] | None = None
         self._paused: set[str] = set()
         """Channels of claimable events that were paused when flow control was last asked."""
         self._holds: Mapping[str, ClaimHold] | None = None
@@ -178,7 +179,7 @@ class Owner:
 
     async def _plan(self, going: bool) -> rules.Agenda:
         """Decide what to do next, after asking flow control about the channels of claimable events."""
-        rows = {rk: row.props for rk, row in self._session.rows.items()}
+        rows = self._session.rows.open
         policy = self._attempts.tenant.policy
         patience = max(REST_BEYOND_BUSY if self._busy() else REST_BEYOND, self._stays)
         owed = self._session.owed
@@ -241,7 +242,7 @@ class Owner:
             self._cancel(rk, self._running.pop(rk))
             self._attempts.waiting.discard(rk)
             self._add_outcome(rk, unclaimed(self._session.rows[rk].props))
-        self._recount()
+        self._arrivals.recount()
 
     def _take_outcomes(self, todo: rules.Agenda) -> tuple[dict[str, rules.RowOutcome], int]:
         """Take the outcomes of the next transaction; return them, and the most rows that it writes for them."""
@@ -329,11 +330,11 @@ class Owner:
             self._running[rk] = lane
             start = max(int(row.props["due"]), int(row.props.get("next", 0)), self._keyed.start_of(rk))
             self._due_times.add(start, (row, lane))
-        self._recount()
-
-    def _recount(self) -> None:
-        """Bring the totals of express delivery up to date."""
         self._arrivals.recount()
+
+    def _prepare(self, event: tuple[Row, Lane]) -> None:
+        """Read the channel of an event that is due soon."""
+        self._preparing = asyncio.create_task(self._attempts.prepare(str(event[0].props["channel"])))
 
     def _begin(self, event: tuple[Row, Lane]) -> None:
         """Attempt the delivery of a claimed event, which is due."""
@@ -356,7 +357,7 @@ class Owner:
         """Return the numbers of events that blocked channels hold, as the held row has them; None if that is not known."""
         if self._holds is None:
             return None
-        return held_numbers((row.props for row in self._session.rows.values()), self._holds, self._clock.now())
+        return held_numbers(self._session.rows.open.values(), self._holds, self._clock.now())
 
     async def _pause(self, todo: rules.Agenda) -> None:
         """Wait until the next tick, until the oldest outcome must be settled, or until the last running delivery has ended."""
@@ -414,7 +415,7 @@ class Owner:
         finally:
             if self._running.get(row.rk) is asyncio.current_task():
                 del self._running[row.rk]
-                self._recount()
+                self._arrivals.recount()
             if self._all_ended():
                 self._woken.set()
 
@@ -422,8 +423,8 @@ class Owner:
         if wake is None:
             return
         session, now = self._session, self._clock.now()
-        open_rows = [row for row in session.rows.values() if row.props["state"] not in rules.FINAL]
-        retries = todo.retries if wake == todo.rest else all(row.props["state"] == "retrying" for row in open_rows)
+        events = list(session.rows.open.values())
+        retries = todo.retries if wake == todo.rest else all(props["state"] == "retrying" for props in events)
         near = wake <= now + self._wakes.horizons.alone
         await self._keyed.give_back()
         # Again, because a shard that is not released must wait until its owner counts as gone.
@@ -432,7 +433,7 @@ class Owner:
             lambda: holding.rest_holding(session, wake, retries_only=retries, sent=near, held=held), self._permission.covers_now
         )
         # Held events are due before the wake-up.
-        first = sum(wake <= rules.due_at(row.props) <= wake + CLAIM_AHEAD for row in open_rows)
+        first = sum(wake <= rules.due_at(props) <= wake + CLAIM_AHEAD for props in events)
         if rested and (not near or not retries):
             # Express delivery runs in a process that answers requests, and keeps no instance of the shards' queue alive.
             await self._wakes.ask(rules.visible_at(wake, first), sent=near, warm=not self._express)
@@ -458,6 +459,8 @@ class Owner:
         self._permission.end()
         self._due_times.close()
         self._owed.cancel()
+        if self._preparing is not None:
+            self._preparing.cancel()
         tasks = [task for task in self._running.values() if isinstance(task, asyncio.Task)]
         for rk, begun in self._running.items():
             self._cancel(rk, begun)

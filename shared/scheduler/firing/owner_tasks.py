@@ -23,17 +23,21 @@ log = logging.getLogger(__name__)
 
 
 AT_ONCE = 32
-"""Events that start in one turn of the event loop. The first requests of a large herd leave before the last events have started."""
+"""Most events that start in one turn of the event loop: requests of a large herd leave before its last events have started. A herd begins
+with one event and starts twice as many in each turn, because a connection takes several turns to open."""
+PREPARED_AHEAD: Millis = 200
+"""Time before an event at which it is prepared, if nothing else starts until then. Less than the age that read settings may have."""
 
 
 class DueTimes[T]:
     """Starts each event at its time, never before it. Belongs to one event loop.
 
-    start: starts an event; it must not wait. Events of one instant start in the order in which they were added.
+    start: starts an event; it must not wait. Events of one instant start in the order in which they were added. prepare: is called with the
+    first event after a pause, shortly before its time.
     """
 
-    def __init__(self, clock: Clock, start: Callable[[T], None]) -> None:
-        self._clock, self._start = clock, start
+    def __init__(self, clock: Clock, start: Callable[[T], None], prepare: Callable[[T], None]) -> None:
+        self._clock, self._start, self._prepare = clock, start, prepare
         self._heap: list[tuple[Millis, int, T]] = []
         self._added = 0
         self._timer: asyncio.Task[None] | None = None
@@ -59,18 +63,25 @@ class DueTimes[T]:
 
     async def _run(self) -> None:
         heap = self._heap
+        together, prepared = 1, True
         while heap:
             now = self._clock.now()
-            if heap[0][0] > now:
+            if (left := heap[0][0] - now) > 0:
                 self._sleeps_until = heap[0][0]
-                # A long wait is cut: the clock may have been corrected meanwhile.
-                await self._clock.sleep(min(heap[0][0] - now, CLAIM_AHEAD) / 1000)
-                self._sleeps_until = None
+                if left > PREPARED_AHEAD:
+                    # A long wait is cut: the clock may have been corrected meanwhile.
+                    left, prepared = min(left - PREPARED_AHEAD, CLAIM_AHEAD), False
+                elif not prepared:
+                    self._prepare(heap[0][2])
+                    prepared = True
+                await self._clock.sleep(left / 1000)
+                self._sleeps_until, together = None, 1
                 continue
-            for _ in range(AT_ONCE):
+            for _ in range(together):
                 if not heap or heap[0][0] > now:
                     break
                 self._start(heapq.heappop(heap)[2])
+            together = min(2 * together, AT_ONCE)
             await asyncio.sleep(0)
 
 

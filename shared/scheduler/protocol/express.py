@@ -68,7 +68,7 @@ def settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome]) 
     beside = ops_beside(session, outcomes, changes)
     counts = counted(session, changes)
     yield from session.facets.before_settle(session.filing, counts)
-    gate = replace(session.held.gate, state="done", counts=counts, user_ends=rules.user_ends(session.rows))
+    gate = replace(session.held.gate, state="done", counts=counts, user_ends=session.rows.user_ends)
     ops: list[Op] = [merge_gate(gate, session.held.etag)]
     ops += [Merge(rk, change, session.rows[rk].etag) for rk, change in changes.items()]
     answer = yield from write(EVENTS, session.shard, *ops, *beside)

@@ -21,6 +21,7 @@ from ..points import Facets, Filing, Known
 from ..shard.gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
 from .ingest import Entry, counts_props
 from .moving import finish_move, note_redriven, point_sources
+from .owned_rows import OwnedRows
 
 MAX_CHANGES = 99
 """Rows in one transaction beside the gate, which is the hundredth: event rows, and rows with answers."""
@@ -36,7 +37,7 @@ class OwnerSession:
     named: str
     """Row key of the index row that the message named."""
     facets: Facets
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: OwnedRows = field(default_factory=OwnedRows)
     known: Known = field(default_factory=dict)
     """The rows that make the shard findable, as far as this owner knows them."""
     lost_at: Millis | None = None
@@ -64,7 +65,7 @@ class OwnerSession:
     @property
     def owed(self) -> list[str]:
         """The ended events for which something is left to do."""
-        return [rk for rk, row in self.rows.items() if row.props["state"] in rules.FINAL and self.facets.owes(row.props)]
+        return self.rows.owed(self.facets.owes)
 
 
 class ShardBusy(NamedTuple):
@@ -119,7 +120,7 @@ def take(
 def load(session: OwnerSession) -> Steps[bool]:
     """Read every row, finish interrupted moves and redrives, and count again."""
     rows = yield from effects.load(EVENTS, session.shard, FIRST_EVENT, END_EVENTS)
-    session.rows = {row.rk: row for row in rows}
+    session.rows = OwnedRows(rows)
     for row in rows:
         if row.props["state"] in rules.GOING:
             session.rows[row.rk] = yield from finish_move(session.shard, row, session.facets)
@@ -163,7 +164,7 @@ def step(
         counts = counted(session, changes)
         yield from session.facets.before_settle(session.filing, counts)
         counts = counts._replace(accepted=counts.accepted + len(fresh))
-        gate = replace(session.held.gate, state="owned", counts=counts, user_ends=rules.user_ends(session.rows))
+        gate = replace(session.held.gate, state="owned", counts=counts, user_ends=session.rows.user_ends)
         if fresh:
             gate = replace(gate, bytes=gate.bytes + sum(entry.size for entry in fresh))
         ops: list[Op] = [merge_gate(gate, session.held.etag)]
@@ -212,12 +213,13 @@ def add_rows(session: OwnerSession, entries: Sequence[Entry], etags: Sequence[st
 def read_rows(session: OwnerSession) -> Steps[None]:
     """Read every row."""
     rows = yield from effects.load(EVENTS, session.shard, FIRST_EVENT, END_EVENTS)
-    session.rows = {row.rk: row for row in rows}
+    session.rows = OwnedRows(rows)
 
 
 def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str]) -> dict[str, Props]:
     """Return the row changes that are still to be made, given the rows as last confirmed."""
     changes: dict[str, Props] = {}
+    epoch = session.epoch
     for rk, outcome in outcomes.items():
         if rk not in session.rows:
             continue  # a row that is gone needs nothing
@@ -230,8 +232,8 @@ def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
         if rk not in session.rows:
             continue
         props = session.rows[rk].props
-        if rk not in changes and rules.needs_claim(props, session.epoch):
-            changes[rk] = rules.claim_props(props, session.epoch)
+        if rk not in changes and rules.needs_claim(props, epoch):
+            changes[rk] = rules.claim_props(props, epoch)
     return changes
 
 
@@ -262,9 +264,10 @@ def changed(row: Row, change: Props, etag: str) -> Row:
 
 def counted(session: OwnerSession, changes: Mapping[str, Props]) -> Counts:
     """Return the full counts as they will be once `changes` are stored."""
-    states = {rk: row.props["state"] for rk, row in session.rows.items()}
-    states.update({rk: change["state"] for rk, change in changes.items()})
-    return rules.tally(states.values())
+    states = session.rows.states.copy()
+    states.subtract([session.rows[rk].props["state"] for rk in changes])
+    states.update([change["state"] for change in changes.values()])
+    return rules.tally(states)
 
 
 def rest(session: OwnerSession, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[bool]:
@@ -294,8 +297,7 @@ def let_go(session: OwnerSession, state: Literal["resting", "done"], index: str)
         yield from session.facets.before_settle(session.filing, counts)
         yield from session.facets.before_release(session.filing, list(session.rows.values()))
         beside = session.facets.kept(session.held.gate, session.known, session.epoch)
-        ends = rules.user_ends(session.rows)
-        gate = replace(session.held.gate, state=state, index=index, counts=counts, beside=beside, user_ends=ends)
+        gate = replace(session.held.gate, state=state, index=index, counts=counts, beside=beside, user_ends=session.rows.user_ends)
         answer = yield from write(EVENTS, session.shard, merge_gate(gate, session.held.etag))
         if isinstance(answer, Applied):
             session.held = HeldGate(gate, answer.etags[0])
@@ -407,9 +409,11 @@ def claimed(session: OwnerSession, started: Container[str]) -> list[str]:
     """Return the rows with a stored claim of this session and no started delivery, the earliest due first."""
     epoch = session.epoch
     ready = [
-        row for row in session.rows.values() if row.props["state"] == "firing" and row.rk not in started and row.props.get("epoch") == epoch
+        (int(props["due"]), rk)
+        for rk, props in session.rows.open.items()
+        if props["state"] == "firing" and rk not in started and props.get("epoch") == epoch
     ]
-    return [row.rk for row in sorted(ready, key=lambda row: int(row.props["due"]))]
+    return [rk for _, rk in sorted(ready)]
 
 
 def tidy(

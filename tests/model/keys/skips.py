@@ -59,7 +59,7 @@ def owner(name: str, text: str) -> Any:
     asker = Asker(message.shard, session.epoch)
     while True:
         now = yield Now()
-        rows = {rk: row.props for rk, row in session.rows.items()}
+        rows = session.rows.open
         todo = rules.agenda(rows, session.epoch, now, lambda props: POLICY)
         if todo.finished:
             yield from owning.finish(session, {})

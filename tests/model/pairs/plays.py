@@ -50,7 +50,7 @@ def owner(name: str, text: str, way: Way = WAY) -> Any:
     outcomes: dict[str, rules.RowOutcome] = {}
     while True:
         now = yield Now()
-        todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY)
+        todo = rules.agenda(session.rows.open, session.epoch, now, lambda props: POLICY)
         if outcomes or todo.settle or todo.claim:
             if not (yield from owning.step(session, {**todo.settle, **outcomes}, todo.claim)):
                 return ()

@@ -63,7 +63,7 @@ def owner(name: str, text: str, held: int = 0, *, process: str | None = None) ->
     while True:
         now = yield Now()
         holds = {CHANNEL: ClaimHold(held, blocked=True)} if informed and now < held else FREE
-        rows = {rk: row.props for rk, row in session.rows.items()}
+        rows = session.rows.open
         todo = rules.agenda(rows, session.epoch, now, lambda props: POLICY, holds, owed=session.owed)
         silent = {rk: silence(session.rows[rk].props, POLICY, now) for rk in todo.silent}
         if outcomes or todo.settle or silent or todo.claim:

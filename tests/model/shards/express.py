@@ -50,7 +50,7 @@ def express_owner(name: str, *events: str, held: int = 0, named: bool = False, c
                 outcomes[rk] = settle(props, (yield Start(session.shard, rk, props["id"], int(props["due"]))), now)
         now = yield Now()
         holds = {CHANNEL: ClaimHold(held, blocked=True)} if informed and now < held else FREE
-        rows = {rk: row.props for rk, row in session.rows.items()}
+        rows = session.rows.open
         todo = rules.agenda(rows, session.epoch, now, lambda props: POLICY, holds, owed=session.owed)
         if waiting:
             number += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import time
 
 import pytest
@@ -23,6 +25,12 @@ def headers_for(body: bytes, seconds: int, *secrets: str, id: str = "ev-1") -> d
 def test_the_public_library_accepts_what_we_sign() -> None:
     headers = headers_for(BODY, int(time.time()), SECRET)
     assert Webhook(SECRET).verify(BODY, headers) == {"text": "é", "n": 1.0}
+
+
+@given(st.binary(min_size=1, max_size=140), st.binary(max_size=140))
+def test_signatures_are_hmacs_with_keys_of_any_length(key: bytes, body: bytes) -> None:
+    expected = base64.b64encode(hmac.digest(key, b"ev-1.1800000000." + body, "sha256")).decode()
+    assert sign("ev-1", 1_800_000_000, body, ["whsec_" + base64.b64encode(key).decode()]) == f"v1,{expected}"
 
 
 def test_while_keys_rotate_either_secret_verifies() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from shared.core.clock import SettableClock
-from shared.scheduler.firing.owner_tasks import AT_ONCE, DueTimes
+from shared.scheduler.firing.owner_tasks import AT_ONCE, PREPARED_AHEAD, DueTimes
 
 NOW = 1_800_000_000_000
 
@@ -16,7 +16,12 @@ class Starts:
     def __init__(self) -> None:
         self.clock = SettableClock(NOW)
         self.seen: list[tuple[str, int]] = []
-        self.due_times = DueTimes(self.clock, lambda name: self.seen.append((name, self.clock.now() - NOW)))
+        self.prepared: list[tuple[str, int]] = []
+        self.due_times = DueTimes(
+            self.clock,
+            lambda name: self.seen.append((name, self.clock.now() - NOW)),
+            lambda name: self.prepared.append((name, self.clock.now() - NOW)),
+        )
 
 
 async def test_events_start_at_their_times_in_any_order_of_adding() -> None:
@@ -62,4 +67,15 @@ async def test_other_work_gets_its_turn_while_a_herd_starts() -> None:
         before = len(starts.seen)
         await asyncio.sleep(0)
         most = max(most, len(starts.seen) - before)
+        if before == 0 and starts.seen:
+            assert len(starts.seen) == 1
     assert most == AT_ONCE
+
+
+async def test_the_first_event_after_a_pause_is_prepared_shortly_before_its_time() -> None:
+    starts = Starts()
+    for name, at in (("soon", 100), ("a", 1000), ("b", 1000 + PREPARED_AHEAD), ("c", 9000)):
+        starts.due_times.add(NOW + at, name)
+    await starts.clock.advance(10.0)
+    assert [name for name, _ in starts.seen] == ["soon", "a", "b", "c"]
+    assert starts.prepared == [("a", 1000 - PREPARED_AHEAD), ("c", 9000 - PREPARED_AHEAD)]
