@@ -10,7 +10,6 @@ Receivers written in Python use `verify`; any other Standard Webhooks library do
 from __future__ import annotations
 
 import binascii
-import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -22,8 +21,6 @@ HEADER_ID = "webhook-id"
 HEADER_TIMESTAMP = "webhook-timestamp"
 HEADER_SIGNATURE = "webhook-signature"
 
-_BLOCK = 64
-"""Bytes of a block of SHA-256."""
 _MAX_SIGNATURES = 16
 """Signatures of one header that `verify` looks at: a sender needs two; a stranger must not buy more of our time."""
 
@@ -41,27 +38,22 @@ def secret_bytes(secret: str) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _keyed(secret: str) -> tuple[hashlib._Hash, hashlib._Hash]:
-    """Return the inner and the outer hash of HMAC (RFC 2104) after their first block, which the key alone determines."""
-    # Hashing these blocks costs more than hashing a small payload, and copies of `hmac`'s own objects take twice as long as these.
-    key = secret_bytes(secret)
-    block = (key if len(key) <= _BLOCK else hashlib.sha256(key).digest()).ljust(_BLOCK, b"\0")
-    return hashlib.sha256(bytes([each ^ 0x36 for each in block])), hashlib.sha256(bytes([each ^ 0x5C for each in block]))
+def _keyed(secret: str) -> hmac.HMAC:
+    # Setting up a key costs more than hashing a small payload: the object is made once and copied (1.1 us against 1.7).
+    return hmac.new(secret_bytes(secret), digestmod="sha256")
 
 
-def _digest(secret: str, signed: bytes) -> bytes:
-    """Return the HMAC-SHA256 of the signed bytes."""
-    inner, outer = _keyed(secret)
-    first, second = inner.copy(), outer.copy()
-    first.update(signed)
-    second.update(first.digest())
-    return second.digest()
+def _digest(secret: str, head: bytes, body: bytes) -> bytes:
+    mac = _keyed(secret).copy()
+    mac.update(head)
+    mac.update(body)
+    return mac.digest()
 
 
 def sign(id: str, seconds: int, body: bytes, secrets: Iterable[str]) -> str:
     """The value of `webhook-signature`: `v1,<base64>` for each secret, in their order. ValueError for a malformed secret."""
-    signed = f"{id}.{seconds}.".encode() + body
-    return " ".join([f"v1,{binascii.b2a_base64(_digest(secret, signed), newline=False).decode()}" for secret in secrets])
+    head = f"{id}.{seconds}.".encode()
+    return " ".join([f"v1,{binascii.b2a_base64(_digest(secret, head, body), newline=False).decode()}" for secret in secrets])
 
 
 def verify(headers: Mapping[str, str], body: bytes, secrets: Iterable[str], now: Millis, tolerance: float = 300.0) -> bool:
@@ -78,12 +70,12 @@ def verify(headers: Mapping[str, str], body: bytes, secrets: Iterable[str], now:
     if not (stamp.isascii() and stamp.isdigit() and len(stamp) <= 12) or abs(now / 1000 - int(stamp)) > tolerance:
         return False
     # The stamp is signed as it was sent: "007" and "7" are not the same bytes.
-    signed = f"{id}.{stamp}.".encode("utf-8", "replace") + body
+    head = f"{id}.{stamp}.".encode("utf-8", "replace")
     parts = signatures.split(" ", _MAX_SIGNATURES)[:_MAX_SIGNATURES]
     offered = [part[3:].encode("utf-8", "replace") for part in parts if part[:3] == "v1,"]
     good = False
     for secret in wanted:
-        expected = binascii.b2a_base64(_digest(secret, signed), newline=False)
+        expected = binascii.b2a_base64(_digest(secret, head, body), newline=False)
         for signature in offered:
             good |= hmac.compare_digest(expected, signature)
     return good
