@@ -24,7 +24,7 @@ from ...storage.ports import Props, Row, Value
 from ...tenants.model import Durability, Tenant
 from ...web import problem
 from ...web.arrivals import Arrival
-from ...web.bodies import Pace, element_spans, parse_body, take_turn
+from ...web.bodies import Pace, Reader, element_spans, parse_body, take_turn
 from ...web.json_spans import Span
 from ...web.parsing import is_lenient_json, too_deep
 from ...web.problem import invalid, not_found, unreadable
@@ -170,11 +170,12 @@ class Ingest:
         Raises `Problem` if the batch itself is wrong (not JSON, empty, too many events), and 429 if the tenant's limits let none of its
         good events in.
         """
-        spans = await element_spans(raw, MAX_BATCH_EVENTS, by_line=lines)
+        reader = Reader()
+        spans = await element_spans(raw, MAX_BATCH_EVENTS, by_line=lines, reader=reader)
         if not spans:
             raise invalid("", "the batch contains no event")
         terms = BatchTerms(whole=not lines, until=until if len(spans) > FEW else math.inf)
-        return await self._each(tenant, (_element(raw, span) for span in spans), terms)
+        return await self._each(tenant, (_element(raw, span) for span in spans), terms, reader)
 
     async def each(
         self, tenant: str, documents: Sequence[bytes], noted: Props | None = None, until: float = math.inf
@@ -183,30 +184,32 @@ class Ingest:
 
         noted: further properties of the rows of events that are stored. until: see `batch`.
         """
-        return await self._each(tenant, iter(documents), BatchTerms(noted or {}, until=until if len(documents) > FEW else math.inf))
+        terms = BatchTerms(noted or {}, until=until if len(documents) > FEW else math.inf)
+        return await self._each(tenant, iter(documents), terms, Reader())
 
-    async def _each(self, tenant: str, documents: Iterator[bytes | Problem], terms: BatchTerms) -> list[Admitted | Queued | Problem]:
+    async def _each(
+        self, tenant: str, documents: Iterator[bytes | Problem], terms: BatchTerms, reader: Reader
+    ) -> list[Admitted | Queued | Problem]:
         with self.limits.admitting(tenant) as let_in:
-            return await self._each_let_in(tenant, documents, let_in, terms)
+            return await self._each_let_in(tenant, documents, let_in, terms, Pace(reader=reader))
 
     async def _each_let_in(
-        self, tenant: str, documents: Iterator[bytes | Problem], let_in: Admission, terms: BatchTerms
+        self, tenant: str, documents: Iterator[bytes | Problem], let_in: Admission, terms: BatchTerms, pace: Pace
     ) -> list[Admitted | Queued | Problem]:
         settings = await self.tenant(tenant)
         results: list[Admitted | Queued | Problem | None] = []
         ready: list[tuple[int, CheckedEvent]] = []
         fanouts: dict[int, list[EventToStore]] = {}
         events = size = 0
-        pace = Pace()
         for number, element in enumerate(documents):
             if isinstance(element, Problem):
                 results.append(element)
                 await pace.spend(0)
                 continue
             if pace.is_over(len(element)):
-                await take_turn()
+                await take_turn(pace.reader)
             try:
-                event, body = await parse_body(_EVENT, element, "payload")
+                event, body = await parse_body(_EVENT, element, "payload", pace.reader)
                 _kept(event)
                 traced = len(ready) + len(fanouts) < TRACED_OF_BATCH
                 if event.channels is None:
@@ -249,7 +252,7 @@ class Ingest:
         line_problems = _LineProblems()
         for (number, checked), outcome in zip(storing, stored, strict=False):
             if pace.is_over(0):
-                await take_turn()
+                await take_turn(pace.reader)
             try:
                 results[number] = self.admitted(checked, outcome)
             except (Problem, StorageError) as failure:
