@@ -211,7 +211,8 @@ async def element_spans(raw: bytes, most: int, *, by_line: bool, reader: Reader 
             if len(found) == most:
                 raise Problem(413, "content-too-large", f"The body has more than {most:,} events. Send several batches.")
             found.append(span)
-            await pace.spend(span.end - span.start)
+            if pace.is_over(span.end - span.start):
+                await take_turn(pace.reader)
     except Malformed as wrong:
         raise unreadable("malformed-json", f"The body is not a JSON array: {wrong}.") from None
     return found
