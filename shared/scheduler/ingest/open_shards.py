@@ -214,9 +214,12 @@ class FillingShards:
         part = self._part(minute, tens)
         key = (tenant, due - due % part, mirrored)
         fillings = self._open.setdefault(key, [])
-        fitting = [each for each in fillings if each.fits(event, due, now, self._settings) and each.is_at(account)]
-        # The shard that wakes last: its owner comes for the first event and stays the shortest time until this one.
-        filling = max(fitting, key=lambda each: each.opened.wake, default=None)
+        filling: FillingShard | None = None
+        for each in fillings:
+            # The shard that wakes last: its owner comes for the first event and stays the shortest time until this one.
+            later = filling is None or each.opened.wake > filling.opened.wake
+            if later and each.fits(event, due, now, self._settings) and each.is_at(account):
+                filling = each
         if filling is None:
             self._full[key, part] += sum(each.opened.next_number >= self._settings.shard_events for each in fillings)
             fillings[:] = [each for each in fillings if not each.over(now, self._settings)]
