@@ -21,7 +21,7 @@ BUSY_RETRY = 2
 REST = 10
 """Turns of the event loop between two steps, in which no body is read. A call takes several turns for each answer of storage. While nothing
 else runs, ten turns take 20 us, so they hardly delay the body itself."""
-PACE = 32 * 1024
+PACE = 16 * 1024
 """Bytes of a body that are parsed before other tasks may run."""
 ELEMENT_COST = 1024
 """Bytes that an element counts for in addition to its own: an error takes longer to describe than a short element to parse."""
