@@ -34,6 +34,11 @@ _QUEUE = re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(-[a-z0-9]+)*")
 _RESERVED = frozenset({"PartitionKey", "RowKey", "Timestamp"})
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
+_SHORT: Final = MAX_STRING_UNITS // 2
+"""Most characters of a string that surely has no more than `MAX_STRING_UNITS`."""
+_SMALL: Final = MAX_ENTITY_BYTES - 4096
+"""Bytes of an entity up to which it is surely not too large."""
+
 _good_names: set[str] = set()
 
 
@@ -44,7 +49,8 @@ def units(text: str) -> int:
 
 def check_key(kind: str, key: str) -> None:
     """Raise `Rejected` unless `key` can be a partition or row key; `kind` names it in the message."""
-    if _KEY_BAD.search(key):
+    # Most keys have letters and digits only, and the pattern takes several times as long.
+    if not (key.isascii() and key.isalnum()) and _KEY_BAD.search(key):
         raise Rejected(f"OutOfRangeInput: {kind} holds one of / \\ # ? or a control character")
     if len(key) > MAX_KEY_UNITS // 2 and units(key) > MAX_KEY_UNITS:
         raise Rejected(f"KeyValueTooLarge: {kind} is over {MAX_KEY_UNITS} UTF-16 units")
@@ -71,7 +77,7 @@ def check_value(name: str, value: object) -> bool:
     if isinstance(value, str):
         if not value.isascii() and _SURROGATE.search(value):
             raise Rejected(f"InvalidInput: property {name} holds half a surrogate pair")
-        if len(value) > MAX_STRING_UNITS // 2 and units(value) > MAX_STRING_UNITS:
+        if len(value) > _SHORT and units(value) > MAX_STRING_UNITS:
             raise Rejected(f"PropertyValueTooLarge: property {name} is over {MAX_STRING_UNITS} UTF-16 units")
         return kind is str
     if isinstance(value, int):
@@ -103,13 +109,14 @@ def check_entity(pk: str, rk: str, props: Mapping[str, Any]) -> tuple[bool, int]
     Returns whether every value is of a plain class (see `check_value`), and the characters its strings hold.
     """
     plain, chars = True, 0
-    for name, value in props.items():
-        if name not in _good_names:
+    if not _good_names.issuperset(props):
+        for name in props:
             check_name(name)
+    for name, value in props.items():
         kind = type(value)
         if kind is str:
             # The common case, without a call: short ASCII.
-            if len(value) > MAX_STRING_UNITS // 2 or not value.isascii():
+            if len(value) > _SHORT or not value.isascii():
                 check_value(name, value)
             chars += len(value)
         elif kind is not bool and not (kind is int and _INT64_MIN <= value <= _INT64_MAX):
@@ -118,7 +125,7 @@ def check_entity(pk: str, rk: str, props: Mapping[str, Any]) -> tuple[bool, int]
     if len(props) > MAX_PROPS:
         raise Rejected(f"TooManyProperties: {len(props)} properties; {MAX_PROPS} can be stored")
     # The exact sum only where its upper bound (two units a character, the longest names) comes near.
-    if 4 * chars + 540 * len(props) > MAX_ENTITY_BYTES - 4096 and entity_size(pk, rk, props) > MAX_ENTITY_BYTES:
+    if 4 * chars + 540 * len(props) > _SMALL and entity_size(pk, rk, props) > MAX_ENTITY_BYTES:
         raise Rejected(f"EntityTooLarge: an entity is over {MAX_ENTITY_BYTES} bytes")
     return plain, chars
 

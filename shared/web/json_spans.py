@@ -38,6 +38,8 @@ _SHORT_CONTAINER = re.compile(_FLAT, re.DOTALL)
 _SCALAR = re.compile(rb'[^\x00-\x20",:\[\]{}]++')
 _SPACE = re.compile(rb"[ \t\n\r]*+")
 _BLANK = re.compile(rb"\s*+")
+_LAST_SPACE = ord(" ")
+"""The greatest byte of white space."""
 _OPENING = re.compile(rb"[\[{]++")
 _CLOSING = re.compile(rb"[\]}]++")
 _WHOLE_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -106,19 +108,21 @@ def lines(raw: bytes) -> Iterator[Span | None]:
     """Yield the place of each line that is not blank, and None after each bounded step without one."""
     at, size = 0, len(raw)
     while at < size:
-        end = at + STEP
-        start = _BLANK.match(raw, at, end).end()  # type: ignore[union-attr]
-        if start == min(end, size):
-            at = start
-            yield None
-            continue
+        # Most lines begin with something else than white space.
+        if raw[at] <= _LAST_SPACE:
+            end = at + STEP
+            at = _BLANK.match(raw, at, end).end()  # type: ignore[union-attr]
+            if at == min(end, size):
+                yield None
+                continue
         # The white space before the line may hold line breaks, so the line begins after it.
-        at = start
+        start = at
         while (found := raw.find(b"\n", at, at + STEP)) < 0 and at + STEP < size:
             at += STEP
             yield None
-        at = size if found < 0 else found
-        yield Span(start, at)
+        end = size if found < 0 else found
+        yield Span(start, end)
+        at = end + 1
 
 
 def members(raw: bytes, levels: int) -> Iterator[tuple[str, Span] | None]:

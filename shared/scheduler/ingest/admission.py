@@ -24,9 +24,9 @@ from ...storage.ports import Props, Row, Value
 from ...tenants.model import Durability, Tenant
 from ...web import problem
 from ...web.arrivals import Arrival
-from ...web.bodies import Pace, element_spans, parse_body, take_turn
+from ...web.bodies import Pace, Reader, element_spans, parse_body, take_turn
 from ...web.json_spans import Span
-from ...web.parsing import is_lenient_json, too_deep
+from ...web.parsing import LARGE, is_lenient_json, too_deep
 from ...web.problem import invalid, not_found, unreadable
 from ..facets.fanouts import MADE, fanned_out
 from ..model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, MOST_CHANNELS, OUTLIVED, EventIn, EventPatch, SizesOut
@@ -120,6 +120,21 @@ UNTRACED = Origin(traced=False)
 """The origin of an event of a batch after the first `TRACED_OF_BATCH`."""
 
 
+class _Step:
+    """The time and the channels that the checks of one step of the event loop have read. Many events of a batch share one step."""
+
+    __slots__ = ("now", "targets")
+
+    def __init__(self) -> None:
+        self.now: Millis | None = None
+        self.targets: dict[str, Target] = {}
+
+    def renew(self) -> None:
+        """Forget everything, because other tasks may have run."""
+        self.now = None
+        self.targets.clear()
+
+
 class Ingest:
     """Accepts events. One per process."""
 
@@ -144,7 +159,7 @@ class Ingest:
         Raises `Problem` (409, 413, 422, 429) and `StorageError`; nothing was acknowledged then.
         """
         settings = await self.tenant(tenant)
-        ready, parcel, queued = await self._ready(tenant, settings, event, body)
+        ready, parcel, queued = await self._ready(tenant, settings, event, body, POSTED, _Step())
         with self.limits.admitting(tenant) as let_in:
             granted, refusal = await let_in.admit(settings, 1)
             if not granted:
@@ -170,11 +185,12 @@ class Ingest:
         Raises `Problem` if the batch itself is wrong (not JSON, empty, too many events), and 429 if the tenant's limits let none of its
         good events in.
         """
-        spans = await element_spans(raw, MAX_BATCH_EVENTS, by_line=lines)
+        reader = Reader()
+        spans = await element_spans(raw, MAX_BATCH_EVENTS, by_line=lines, reader=reader)
         if not spans:
             raise invalid("", "the batch contains no event")
         terms = BatchTerms(whole=not lines, until=until if len(spans) > FEW else math.inf)
-        return await self._each(tenant, (_element(raw, span) for span in spans), terms)
+        return await self._each(tenant, (_element(raw, span) for span in spans), terms, reader)
 
     async def each(
         self, tenant: str, documents: Sequence[bytes], noted: Props | None = None, until: float = math.inf
@@ -183,47 +199,57 @@ class Ingest:
 
         noted: further properties of the rows of events that are stored. until: see `batch`.
         """
-        return await self._each(tenant, iter(documents), BatchTerms(noted or {}, until=until if len(documents) > FEW else math.inf))
+        terms = BatchTerms(noted or {}, until=until if len(documents) > FEW else math.inf)
+        return await self._each(tenant, iter(documents), terms, Reader())
 
-    async def _each(self, tenant: str, documents: Iterator[bytes | Problem], terms: BatchTerms) -> list[Admitted | Queued | Problem]:
+    async def _each(
+        self, tenant: str, documents: Iterator[bytes | Problem], terms: BatchTerms, reader: Reader
+    ) -> list[Admitted | Queued | Problem]:
         with self.limits.admitting(tenant) as let_in:
-            return await self._each_let_in(tenant, documents, let_in, terms)
+            return await self._each_let_in(tenant, documents, let_in, terms, Pace(reader=reader))
 
     async def _each_let_in(
-        self, tenant: str, documents: Iterator[bytes | Problem], let_in: Admission, terms: BatchTerms
+        self, tenant: str, documents: Iterator[bytes | Problem], let_in: Admission, terms: BatchTerms, pace: Pace
     ) -> list[Admitted | Queued | Problem]:
         settings = await self.tenant(tenant)
         results: list[Admitted | Queued | Problem | None] = []
         ready: list[tuple[int, CheckedEvent]] = []
         fanouts: dict[int, list[EventToStore]] = {}
         events = size = 0
-        pace = Pace()
+        step = _Step()
         for number, element in enumerate(documents):
             if isinstance(element, Problem):
                 results.append(element)
                 await pace.spend(0)
                 continue
             if pace.is_over(len(element)):
-                await take_turn()
+                await take_turn(pace.reader)
+                step.renew()
             try:
-                event, body = await parse_body(_EVENT, element, "payload")
+                event, body = await parse_body(_EVENT, element, "payload", pace.reader)
+                if len(element) > LARGE:
+                    # It was parsed in several steps.
+                    step.renew()
                 _kept(event)
                 traced = len(ready) + len(fanouts) < TRACED_OF_BATCH
                 if event.channels is None:
-                    new = await self._ready(tenant, settings, event, body, traced)
-                    new.event.props |= terms.noted
+                    new = await self._ready(tenant, settings, event, body, POSTED if traced else UNTRACED, step)
+                    if terms.noted:
+                        new.event.props |= terms.noted
                     ready.append((number, new))
                 else:
                     events, size = events + len(event.channels), size + len(event.channels) * len(element)
                     # A batch that is refused below for its size must not fill the memory before.
                     if events <= MAX_BATCH_EVENTS and size <= self._fanned_bytes:
                         fanouts[number] = await self._fanned_out(tenant, settings, event, body, Origin(traced=traced))
+                        step.renew()
                 results.append(None)
             except Problem as wrong:
                 if terms.whole and wrong.code == "malformed-json" and not is_lenient_json(element):
                     raise unreadable("malformed-json", f"Element {number} of the array is not JSON. {wrong.detail}") from None
                 problem.release(wrong)
                 results.append(await self.limits.noted(tenant, wrong))
+                step.renew()
         if events:
             _bounded(events + len(ready), size, self._fanned_bytes)
         granted, refusal = await let_in.admit(settings, len(ready))
@@ -249,7 +275,7 @@ class Ingest:
         line_problems = _LineProblems()
         for (number, checked), outcome in zip(storing, stored, strict=False):
             if pace.is_over(0):
-                await take_turn()
+                await take_turn(pace.reader)
             try:
                 results[number] = self.admitted(checked, outcome)
             except (Problem, StorageError) as failure:
@@ -296,7 +322,7 @@ class Ingest:
         name = event.id or MADE + (name_of(origin.source) if origin.source is not None else self._ids.name())
         # The flexible window's place follows from the fan-out's id: its events have the same planned time.
         whole = event.model_copy(update={"id": name, "channel": channels[0]})
-        made = await self._checked(tenant, settings, whole, body, origin)
+        made = await self._checked(tenant, settings, whole, body, origin, _Step())
         return fanned_out(made, name, channels)
 
     @classmethod
@@ -317,7 +343,7 @@ class Ingest:
         _kept(event)
         if event.channels is not None:
             return await self._fanned_out(tenant, settings, event, body, Origin(at, source))
-        ready = await self._checked(tenant, settings, event, body, Origin(at, source))
+        ready = await self._checked(tenant, settings, event, body, Origin(at, source), _Step())
         if ready.id is None:
             ready.id = self._queued_ids.derive(tenant, at, ready.due, source)
             ready.props["id"] = ready.id
@@ -345,7 +371,7 @@ class Ingest:
         if body is not None or ("content_type" in given and sent):
             # The event's own channel may have been removed; its delivery reports that.
             channel = patch.channel if patch.channel is not None else str(now["channel"])
-            self._sized(settings, sent, await self._directory.target(tenant, channel), typed=bool(kind))
+            _sized(settings, sent, await self._directory.target(tenant, channel), typed=bool(kind))
         if body is not None:
             change.update({"chunks": 1, **body_props(body)})
         if patch.channel is not None:
@@ -404,7 +430,7 @@ class Ingest:
     async def collapsing(self, tenant: str, event: EventIn, body: bytes | None) -> EventToStore:
         """Check an event with `collapse`, and its tenant's rate, as `one` does; return it ready to be stored, or to replace another."""
         settings = await self.tenant(tenant)
-        ready = await self._checked(tenant, settings, event, body, Origin(collapses=True))
+        ready = await self._checked(tenant, settings, event, body, Origin(collapses=True), _Step())
         if (refusal := await self.limits.take_rate(tenant, settings, 1)) is not None:
             raise refusal
         return ready
@@ -428,7 +454,7 @@ class Ingest:
         if terms.timeout is not None:
             _timed(target)
         _keyed(target, terms.ordering_key)
-        self._sized(await self.tenant(tenant), body, target, typed=terms.content_type is not None)
+        _sized(await self.tenant(tenant), body, target, typed=terms.content_type is not None)
 
     async def sizes(self, tenant: str) -> SizesOut:
         """Return the sizes that are accepted. Raises 404."""
@@ -460,8 +486,8 @@ class Ingest:
             raise invalid(f"/{field}", f"the tenant has no channel {name}")
         return target
 
-    async def _ready(self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, traced: bool = True) -> CheckedEvent:
-        ready = await self._checked(tenant, settings, event, body, POSTED if traced else UNTRACED)
+    async def _ready(self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, origin: Origin, step: _Step) -> CheckedEvent:
+        ready = await self._checked(tenant, settings, event, body, origin, step)
         if ready.durability != "fast":
             return CheckedEvent(ready)
         created = int(ready.props["created"])
@@ -473,7 +499,9 @@ class Ingest:
             raise Problem(413, "payload-too-large", detail, errors=[{"pointer": "", "detail": detail}])
         return CheckedEvent(ready, parcel, Queued(ready.id, tenant, created, ready.due))
 
-    async def _checked(self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, origin: Origin = POSTED) -> EventToStore:
+    async def _checked(
+        self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, origin: Origin, step: _Step
+    ) -> EventToStore:
         # The model has checked that its requests need no payload.
         body = as_kept(body, event.content_type) if body is not None else b""
         if event.collapse is not None and not origin.collapses:
@@ -481,14 +509,23 @@ class Ingest:
         durability = self._durability(settings, event)
         if event.channels is not None:
             for number, channel in enumerate(event.channels):
-                await self._deliverable(tenant, settings, event, body, durability, channel, f"channels/{number}")
+                _deliverable(settings, event, body, durability, await self._channel(tenant, channel, f"channels/{number}"))
+            step.renew()
         else:
-            await self._deliverable(tenant, settings, event, body, durability, event.channel)
+            target = step.targets.get(event.channel)
+            if target is None:
+                target = await self._channel(tenant, event.channel)
+                step.renew()
+                step.targets[event.channel] = target
+            _deliverable(settings, event, body, durability, target)
         if event.on_delivered is not None or event.on_dead is not None:
             await self.callback_channels(tenant, event)
+            step.renew()
         # A server-made id is known only once the shard is chosen, and that depends on the minute. A new name takes the id's place.
         shift = spread(tenant, event.id or origin.source or self._ids.name(), event.flex) if event.flex else 0
-        now = self._clock.now()
+        now = step.now
+        if now is None:
+            now = step.now = self._clock.now()
         new = new_event(event, body, now, durability, origin.at, shift)
         if settings.expires is not None and "expires" not in event.model_fields_set:
             # Not in the hash of its content: the same event is the same after the tenant's settings have changed.
@@ -501,18 +538,6 @@ class Ingest:
         if (trace := tracing.current(recorded=origin.traced)) is not None:
             new.props["trace"] = trace
         return new
-
-    async def _deliverable(
-        self, tenant: str, settings: Tenant, event: EventIn, body: bytes, durability: Durability, channel: str, field: str = "channel"
-    ) -> None:
-        """Check that the channel can deliver the event. Raises `Problem` (413, 422)."""
-        target = await self._channel(tenant, channel, field)
-        if event.target is not None:
-            _fits(event.target, target)
-        if event.timeout is not None:
-            _timed(target)
-        _keyed(target, event.ordering_key)
-        self._sized(settings, body, target, durability, typed=event.content_type is not None)
 
     def _durability(self, settings: Tenant, event: EventIn) -> Durability:
         durability = durability_of(settings.durability, event.durability)
@@ -528,23 +553,6 @@ class Ingest:
                 return "standard"
             raise invalid("/id", "events of durability fast get their ids from the service; leave it out, or use durability standard")
         return durability
-
-    @staticmethod
-    def _sized(settings: Tenant, body: bytes, target: Target | None, durability: Durability = "standard", *, typed: bool = False) -> None:
-        """Raise 413 for a payload that is too large, and 422 for one that stands for no bytes. typed: it has a content type."""
-        most = largest_payload(settings)
-        if not typed and durability != "fast" and len(body) <= (most if target is None else min(most, target.spec.max_payload)):
-            return
-        sent = _bytes_of(body) if typed else body
-        bounds = [(most, sent, "payload_bytes" if most == settings.limits.payload_bytes else "")]
-        if target is not None:
-            # In the text of a queue message, bytes are base64.
-            bounds.append((target.spec.max_payload, body if isinstance(target.spec, QueueChannel) else sent, ""))
-        if durability == "fast":
-            bounds.append((MAX_SMALL_PAYLOAD, body, ""))
-        if over := [bound for bound in bounds if len(bound[1]) > bound[0]]:
-            limit, carried, name = min(over, key=lambda bound: bound[0])
-            _sized_for(carried, limit, name)
 
     @staticmethod
     def admitted(event: EventToStore, stored: Stored | StorageError) -> Admitted:
@@ -600,6 +608,33 @@ def _bounded(events: int, size: int, most: int) -> None:
     if size > most:
         detail = f"The fan-outs have {size:,} bytes, counted once for each channel. At most {most:,} are accepted."
         raise Problem(413, "content-too-large", detail)
+
+
+def _deliverable(settings: Tenant, event: EventIn, body: bytes, durability: Durability, target: Target) -> None:
+    """Check that the channel can deliver the event. Raises `Problem` (413, 422)."""
+    if event.target is not None:
+        _fits(event.target, target)
+    if event.timeout is not None:
+        _timed(target)
+    _keyed(target, event.ordering_key)
+    _sized(settings, body, target, durability, typed=event.content_type is not None)
+
+
+def _sized(settings: Tenant, body: bytes, target: Target | None, durability: Durability = "standard", *, typed: bool = False) -> None:
+    """Raise 413 for a payload that is too large, and 422 for one that stands for no bytes. typed: it has a content type."""
+    most = largest_payload(settings)
+    if not typed and durability != "fast" and len(body) <= (most if target is None else min(most, target.spec.max_payload)):
+        return
+    sent = _bytes_of(body) if typed else body
+    bounds = [(most, sent, "payload_bytes" if most == settings.limits.payload_bytes else "")]
+    if target is not None:
+        # In the text of a queue message, bytes are base64.
+        bounds.append((target.spec.max_payload, body if isinstance(target.spec, QueueChannel) else sent, ""))
+    if durability == "fast":
+        bounds.append((MAX_SMALL_PAYLOAD, body, ""))
+    if over := [bound for bound in bounds if len(bound[1]) > bound[0]]:
+        limit, carried, name = min(over, key=lambda bound: bound[0])
+        _sized_for(carried, limit, name)
 
 
 def _sized_for(body: bytes, most: int, limit: str = "") -> None:

@@ -187,6 +187,12 @@ type Bucket = tuple[str, Millis, bool]
 """Tenant, start of a minute or of a part of it, and whether its events are mirrored."""
 
 
+def _tens(minute: Bucket, due: Millis) -> Bucket:
+    """Return the bucket of the ten seconds around `due` in its minute."""
+    tenant, _, mirrored = minute
+    return tenant, due - due % CROWDED_SLICE, mirrored
+
+
 class FillingShards:
     """One writer's shards, by tenant, minute or part of a minute, and mirroring."""
 
@@ -210,17 +216,20 @@ class FillingShards:
     ) -> tuple[FillingShard, str]:
         """Return a place for the event in an open shard of its bucket, or in a new one. account: the shard must be at this place."""
         due = max(event.due, now)
-        minute, tens = (tenant, minute_start(due), mirrored), (tenant, due - due % CROWDED_SLICE, mirrored)
-        part = self._part(minute, tens)
-        key = (tenant, due - due % part, mirrored)
+        minute = (tenant, minute_start(due), mirrored)
+        part = self._part(minute, due)
+        key = minute if part == MINUTE else (tenant, due - due % part, mirrored)
         fillings = self._open.setdefault(key, [])
-        fitting = [each for each in fillings if each.fits(event, due, now, self._settings) and each.is_at(account)]
-        # The shard that wakes last: its owner comes for the first event and stays the shortest time until this one.
-        filling = max(fitting, key=lambda each: each.opened.wake, default=None)
+        filling: FillingShard | None = None
+        for each in fillings:
+            # The shard that wakes last: its owner comes for the first event and stays the shortest time until this one.
+            later = filling is None or each.opened.wake > filling.opened.wake
+            if later and each.is_at(account) and each.fits(event, due, now, self._settings):
+                filling = each
         if filling is None:
             self._full[key, part] += sum(each.opened.next_number >= self._settings.shard_events for each in fillings)
             fillings[:] = [each for each in fillings if not each.over(now, self._settings)]
-            if self._part(minute, tens) != part:
+            if self._part(minute, due) != part:
                 return self.place(tenant, event, now, mirrored=mirrored, account=account)
             # Never later than its first event: an event due before the wake-up opens another shard.
             wake = opens_at(event.due, now, part=part, others=len(fillings))
@@ -228,17 +237,17 @@ class FillingShards:
             filling = FillingShard(OpenShard(shard_key(tenant, name), self._ids.name(), wake, FACETS))
             fillings.append(filling)
             # A minute is as young as its parts: it is known to be crowded for as long as they are filled.
-            for used in dict.fromkeys((minute, tens, key)):
+            for used in dict.fromkeys((minute, _tens(minute, due), key)):
                 if used in self._open:
                     self._open[used] = self._open.pop(used)
             self._forget(now)
         return filling, filling.take(event)
 
-    def _part(self, minute: Bucket, tens: Bucket) -> Millis:
-        """Return the length of the part that takes an event of this minute and ten seconds now."""
-        if not self._full[minute, MINUTE]:
+    def _part(self, minute: Bucket, due: Millis) -> Millis:
+        """Return the length of the part that takes an event of this minute and time now."""
+        if not self._full.get((minute, MINUTE)):
             return MINUTE
-        return CROWDED_SLICE if self._full[tens, CROWDED_SLICE] < CROWDED_SHARDS else CROWDED_SECOND
+        return CROWDED_SLICE if self._full[_tens(minute, due), CROWDED_SLICE] < CROWDED_SHARDS else CROWDED_SECOND
 
     def _forget(self, now: Millis) -> None:
         """Forget the oldest buckets, so that memory is bounded, and those whose owners have come, at the latest with the next look."""

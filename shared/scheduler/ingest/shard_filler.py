@@ -256,7 +256,7 @@ class ShardFiller:
 
     def _in_time(self, group: Sequence[PendingEntry]) -> list[PendingEntry]:
         """Return the entries that are still to be written."""
-        if all(each.until == math.inf for each in group):
+        if all([each.until == math.inf for each in group]):
             return [*group]
         now = self._clock.monotonic()
         for each in group:

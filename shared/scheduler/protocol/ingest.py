@@ -175,13 +175,13 @@ def drop_counts(opened: OpenShard) -> Steps[str]:
 def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
     """Store `entries` in one transaction with the gate. The caller ensures that one batch per shard is in flight."""
     wanted = {entry.row for entry in entries}
-    size = sum(entry.size for entry in entries)
+    size = sum([entry.size for entry in entries])
     yield from opened.facets.before_store(opened.filing, [entry.props for entry in entries])
     while True:
         held = opened.held
         gate = held.gate if held else opened.initial()
         # Some come with their end: cancelled in the ingest queue, or dead after too long in it.
-        counts = gate.counts.plus(tally(entry.props["state"] for entry in entries))
+        counts = gate.counts.plus(tally([entry.props["state"] for entry in entries]))
         grown = replace(gate, bytes=gate.bytes + size, counts=counts)
         answer = yield from write(EVENTS, opened.shard, *add_ops(grown, held, entries))
         if isinstance(answer, Applied):
@@ -201,7 +201,7 @@ def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
 def add_ops(gate: Gate, held: HeldGate | None, entries: Sequence[Entry]) -> tuple[Op, ...]:
     """Return the operations of a batch. The gate is first, so that a refusal names it; events are inserted, never upserted."""
     first: Op = Insert(GATE, gate.props()) if held is None else merge_gate(gate, held.etag)
-    return (first, *(Insert(entry.row, entry.props) for entry in entries))
+    return (first, *[Insert(entry.row, entry.props) for entry in entries])
 
 
 class FreshId(NamedTuple):

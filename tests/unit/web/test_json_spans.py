@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -224,7 +222,7 @@ def test_json_is_told_from_other_text_as_by_the_parser(value: Any, ascii_only: b
 async def test_a_body_of_short_elements_is_read_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses = 0
 
-    async def take_turn() -> None:
+    async def take_turn(reader: bodies.Reader) -> None:
         nonlocal pauses
         pauses += 1
 
@@ -234,25 +232,3 @@ async def test_a_body_of_short_elements_is_read_in_bounded_steps(monkeypatch: py
         pauses = 0
         assert len(await bodies.element_spans(raw, 20_000, by_line=by_line)) == 20_000
         assert pauses >= 20_000 * (len(element) + bodies.FINDING_COST) // bodies.PACE - 1
-
-
-async def test_bodies_share_no_turn_and_leave_the_turns_between_to_others() -> None:
-    loop = asyncio.get_running_loop()
-    turn, ended, taken = 0, False, []
-
-    def count() -> None:
-        nonlocal turn
-        turn += 1
-        if not ended:
-            loop.call_soon(count)
-
-    async def work() -> None:
-        for _ in range(5):
-            await bodies.take_turn()
-            taken.append(turn)
-
-    count()
-    await asyncio.gather(*(work() for _ in range(20)))
-    ended = True
-    assert len(taken) == 100
-    assert all(after - before >= bodies.REST for before, after in pairwise(taken))
