@@ -133,7 +133,7 @@ class EventIn(Strict):
         None,
         description="Deliver anywhere in [due, due + flex), at a time that follows from the id. At most P30D, and no more than expires.",
     )
-    durability: Durability | None = Field(None, description="Safety of the event's storage before the answer; at least the tenant's own.")
+    durability: Durability | None = Field(None, description="The event's durability when it is acknowledged; at least the tenant's own.")
     retry: RetryIn | None = None
     timeout: AttemptTime | None = Field(
         None, description="Http and fleet channels only: the longest time that an attempt may take, instead of the channel's own."
@@ -333,8 +333,8 @@ class EventOut(Strict):
     target: Maybe[EventTarget] = None
     on_delivered: Maybe[str] = None
     on_dead: Maybe[str] = None
-    callback: Maybe[str] = Field(None, description="The id of the callback that tells of this event's end, once it is stored.")
-    callback_of: Maybe[str] = Field(None, description="The id of the event whose end a callback tells of.")
+    callback: Maybe[str] = Field(None, description="The id of the callback that reports this event's end, once it is stored.")
+    callback_of: Maybe[str] = Field(None, description="The id of the event that a callback reports on.")
     notice: Maybe[NoticeKind] = Field(None, description="The kind of a notice.")
     attempts: Maybe[list[AttemptOut]] = Field(
         None, description="The last 20. One with outcome unknown may have delivered the event, even if the state is dead or lapsed."

@@ -1306,7 +1306,7 @@ export interface components {
              */
             flex?: string;
             /**
-             * @description Safety of the event's storage before the answer; at least the tenant's own.
+             * @description The event's durability when it is acknowledged; at least the tenant's own.
              * @enum {string}
              */
             durability?: "fast" | "standard" | "mirrored";
@@ -1395,9 +1395,9 @@ export interface components {
             target?: components["schemas"]["EventTarget"];
             on_delivered?: string;
             on_dead?: string;
-            /** @description The id of the callback that tells of this event's end, once it is stored. */
+            /** @description The id of the callback that reports this event's end, once it is stored. */
             callback?: string;
-            /** @description The id of the event whose end a callback tells of. */
+            /** @description The id of the event that a callback reports on. */
             callback_of?: string;
             /** @description The kind of a notice. */
             notice?: components["schemas"]["NoticeKind"];
