@@ -106,7 +106,7 @@ def _certificates(settings: Settings) -> Mapping[tuple[str, str], str]:
 
 
 class _Checked(NamedTuple):
-    """A valid key, and the cached answers of which this is the result."""
+    """A valid key, and the cached answers from which its validity follows."""
 
     record: KeyRecord
     expires: Millis | None
@@ -145,7 +145,7 @@ class TenantDirectory:
             self._read_target, clock, ttl=CHANNEL_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE, still=self._still_target
         )
         self._checked: dict[str, _Checked] = {}
-        """Valid keys by their texts. A text in memory is no further risk: its request is in this process too, as are the next ones."""
+        """Valid keys by their texts. To keep a text adds no risk: each request of its caller brings it into the memory of this process."""
         self._uses: set[tuple[str, int]] = set()
         """Keys and days, counted from 1970, whose use is noted as far as this process knows."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -164,16 +164,16 @@ class TenantDirectory:
         return Keys(self._tables, self._clock, self.home, self._keys.drop, self._entropy, self._marks)
 
     def checked(self, token: str) -> KeyRecord | None:
-        """Return the record of a key whose last check by `key` still holds. None says nothing of the key."""
+        """Return the record of a key if its last check by `key` still holds. None does not mean that the key is invalid."""
         kept = self._checked.get(token)
-        # Otherwise one of the two was read again or dropped, or is too old.
+        # The check holds while both answers are in memory, young enough, and were not read again.
         if kept is None or self._keys.found(kept.digest) is not kept.row or self._homes.found(kept.record.tenant) is not kept.home:
             return None
         return kept.record if kept.expires is None or kept.expires > self._clock.now() else None
 
     async def key(self, token: str) -> KeyRecord | None:
         """Return the record of this key, or None if there is none or it has expired. Raises `StorageError`."""
-        before = self._checked.pop(token, None)
+        self._checked.pop(token, None)
         digest = rules.digest_of(token)
         if self._admin is not None and hmac.compare_digest(digest, self._admin):
             return BOOTSTRAP
@@ -186,12 +186,12 @@ class TenantDirectory:
             return None
         if (digest, now // DAY) not in self._uses and self._jobs.may_write():
             self._note_use(stored, digest, now)
-        record = before.record if before is not None and before.row.value is stored else stored.record
-        row, of_home = self._keys.found(digest), self._homes.found(stored.tenant)
+        record = stored.record
+        row, found_home = self._keys.found(digest), self._homes.found(stored.tenant)
         # Each may have been dropped while the other one was read.
-        if row is not None and of_home is not None and row.value is stored and of_home.value is home:
+        if row is not None and found_home is not None and row.value is stored and found_home.value is home:
             make_room(self._checked, CACHE_SIZE)
-            self._checked[token] = _Checked(record, stored.expires, digest, row, of_home)
+            self._checked[token] = _Checked(record, stored.expires, digest, row, found_home)
         return record
 
     async def expired_at(self, token: str) -> Millis | None:
@@ -243,7 +243,7 @@ class TenantDirectory:
 
     async def tenant(self, name: str) -> Tenant | None:
         """Return the tenant's settings, at most 5 s old, or None. Raises `StorageError`."""
-        # Without a further coroutine, because each call asks.
+        # Without another coroutine, because every call asks.
         kept = self._homes.found(name)
         home = kept.value if kept is not None else await self._homes.get(name)
         return home.spec if home is not None else None

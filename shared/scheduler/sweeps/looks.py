@@ -138,8 +138,8 @@ class Looks:
         await self._clock.sleep(self._chance() * max(LEAST_SPREAD, SPREAD - (self._clock.monotonic() - began)))
         plan = await self._runner.run(read_plan())
         times = LookTimes(now, self._clock.now(), at, self._started)
-        beside, gap = await self._events_of(found.near), wakes.fixed_gap
-        steps = end_look(plan, found.messages, found.unsent, times, gap, alone=alone, beside=beside, unstored=self._unstored)
+        beside = await self._events_of(found.near)
+        steps = end_look(plan, found.messages, found.unsent, times, wakes.fixed_gap, alone=alone, beside=beside, unstored=self._unstored)
         end = await self._runner.run(steps)
         self._unstored = Plan() if end.stored else end.plan
         self._counters["wakes_sent"] += len(end.sent)
