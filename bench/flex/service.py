@@ -221,7 +221,7 @@ class Service:
             rows = [each for each in self._shards.values() if each.state == "sent" and first <= each.wake <= last]
             empty, idle_until = 0 if rows else empty + 1, recovers_from([each.wake for each in rows], began, proves=False)
             for each in rows:
-                # The second condition is one of `may_recover`, and saves most of its calls.
+                # `may_recover` tests the second condition too. Testing it here saves most of the calls.
                 if each.owner is None and each.wake <= now and may_recover(each.message, now, ended=False, began=began):
                     self._send_again(each)
 

@@ -73,7 +73,7 @@ def parse_time(text: str) -> Millis:
         raise ValueError("not an RFC 3339 time like 2026-11-21T10:21:55.250Z")
     second, fraction, offset = found.groups()
     try:
-        millis = _second(second + offset)
+        millis = _whole_seconds(second + offset)
     except (ValueError, OverflowError):
         raise ValueError("no such date") from None
     if fraction is not None:
@@ -85,7 +85,8 @@ def parse_time(text: str) -> Millis:
 
 
 @lru_cache(4096)
-def _second(text: str) -> Millis:
+def _whole_seconds(text: str) -> Millis:
+    """Return the Unix time in milliseconds of an RFC 3339 time without a fraction."""
     # Faster than `to_millis`, and as exact: without a fraction, a float holds the seconds of every year exactly.
     return 1000 * int(datetime.fromisoformat(text.upper()).timestamp())
 

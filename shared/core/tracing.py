@@ -44,7 +44,7 @@ def on() -> bool:
 
 def traced(headers: Mapping[str, str]) -> bool:
     """Return True when a request needs `serving`. The names of `headers` are in lower case."""
-    # Looked at here, because each call asks: two functions more would cost as much as the rest.
+    # The test of `_imported` is repeated here, because every call asks: two more function calls would cost as much as the rest.
     return HEADER in headers or ((_PROVIDED or _API in sys.modules) and on())
 
 

@@ -89,8 +89,10 @@ class Facet:
         return change
 
     def owes(self, props: Mapping[str, Any]) -> bool:
-        """Return True if something is left to do for an event that has ended. Its shard is not finished before that. Asked again only
-        after a change of the row."""
+        """Return True if something is left to do for an event that has ended. Its shard is not finished before that.
+
+        After False, the owner asks again only after a change of the row.
+        """
         return False
 
     def wakes_early(self, props: Mapping[str, Any]) -> bool:

@@ -290,7 +290,7 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
         if props.get(CONTENT_TYPE):
             shown["content_type"] = props[CONTENT_TYPE]
     if state == "scheduled" and props.keys() <= _PLAIN:
-        # Nearly all events that are posted: none of the rest applies.
+        # Nearly all posted events are like this. None of the further members applies to them.
         shown["attempts"] = []
         return shown
     shown["attempts"] = attempts.attempts_for_api(props, answers)

@@ -91,7 +91,7 @@ class RowOutcome(NamedTuple):
 def tally(states: Iterable[Value] | Mapping[Value, int]) -> Counts:
     """Count the rows by state. Every owner starts from these counts and never from a former owner's numbers.
 
-    states: of each row, or the number of rows by state.
+    states: the state of each row, or the number of rows by state.
     """
     count = Counter(states)
     return Counts(
@@ -391,8 +391,9 @@ def agenda(
     blocked: Mapping[str, Millis] = NONE_BLOCKED,
     owed: Sequence[str] = (),
 ) -> Agenda:
-    """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard. Ended
-    rows may be left out.
+    """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard.
+
+    The rows of ended events may be left out.
 
     holds, by channel: held events stay as they are. A later round may claim them, a user may cancel them until then, and they do not keep
     the shard. patience: the owner waits this long for an event that is not due yet; for a retry it waits `REST_BEYOND` at most. The owner

@@ -35,9 +35,9 @@ _RESERVED = frozenset({"PartitionKey", "RowKey", "Timestamp"})
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 _SHORT: Final = MAX_STRING_UNITS // 2
-"""Most characters of a string that surely has no more than `MAX_STRING_UNITS`."""
+"""A string of at most this many characters has no more than `MAX_STRING_UNITS` UTF-16 units, whatever the characters are."""
 _SMALL: Final = MAX_ENTITY_BYTES - 4096
-"""Bytes of an entity up to which it is surely not too large."""
+"""An entity is not too large if the upper bound of its size has at most this many bytes."""
 
 _good_names: set[str] = set()
 

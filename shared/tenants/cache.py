@@ -66,7 +66,7 @@ class Cached[K: Hashable, V]:
         self._flights: dict[K, asyncio.Task[V | None]] = {}
 
     def found(self, key: K) -> Found[V] | None:
-        """Return the answer in memory if it is young enough. None says nothing of the key: `get` finds out."""
+        """Return the answer in memory if it is young enough. None does not mean that there is none: `get` finds out."""
         kept = self._found.get(key)
         return kept if kept is not None and kept.until > self._clock.monotonic() else None
 
@@ -134,7 +134,7 @@ def _look(flight: asyncio.Task[object]) -> None:
 
 
 def make_room(kept: dict[Any, Any], size: int) -> None:
-    """Remove the oldest entries until one more makes `size` at most."""
+    """Remove the oldest entries, so that there are at most `size` after one more is added."""
     # The first entry is the oldest: entries are appended, and all have the same age limit.
     while len(kept) >= max(1, size):
         del kept[next(iter(kept))]

@@ -51,7 +51,7 @@ class KeyDirectory(Protocol):
     """The part of the tenants' directory that authentication needs."""
 
     def checked(self, token: str) -> KeyRecord | None:
-        """Return the record of a key whose last check still holds. None says nothing of the key."""
+        """Return the record of a key if its last check still holds. None does not mean that the key is invalid."""
 
     async def key(self, token: str) -> KeyRecord | None:
         """Return the key's record, or None if the key does not exist or is revoked."""
@@ -64,7 +64,10 @@ class KeyDirectory(Protocol):
 
 
 def known_caller(directory: KeyDirectory, headers: Mapping[str, str]) -> KeyRecord | None:
-    """Return the key that a call carries if its last check still holds, as for nearly all calls; otherwise `authenticate` checks it."""
+    """Return the key that a call carries if its last check still holds, as it does for nearly all calls.
+
+    None does not mean that the key is invalid: `authenticate` checks it.
+    """
     given = headers.get("authorization", "")
     return directory.checked(given[len(_BEARER) :]) if given.startswith(_BEARER) else None
 

@@ -55,13 +55,13 @@ _born = count()
 
 
 class Reader:
-    """A call that reads a body, or does other long work, in several steps. It is as old as its object."""
+    """A call that reads a body, or does other long work, in several steps. Its age counts from the making of the object."""
 
     __slots__ = ("number",)
 
     def __init__(self) -> None:
         self.number = next(_born)
-        """Smaller than that of every younger reader."""
+        """Smaller than the number of every younger reader."""
 
 
 type _Asked = tuple[int, int, asyncio.Future[None]]
@@ -77,9 +77,9 @@ class _Turns:
 
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Future[None], _Asked] = {}
-        """In the order in which they were asked for."""
+        """The steps that wait, by their turns, in the order in which they were asked for."""
         self._by_age: list[_Asked] = []
-        """A heap of all that wait, and of some that no longer do."""
+        """A heap of the steps that wait, those of the oldest reader first, and of some steps that no longer wait."""
         self._numbers = count()
         self._resting = self._oldest_next = False
 
@@ -132,7 +132,7 @@ _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary
 
 
 async def take_turn(reader: Reader | None = None) -> None:
-    """Let other tasks run, and return in a turn of the event loop that no other body has. reader: whose turn it is; None: a new one.
+    """Let other tasks run, and return in a turn of the event loop that no other body has. reader: takes the turn; None: a new one.
 
     However many bodies are being read, one of them does one step, and everything else has the next `REST` turns. They are turns and not a
     time on a clock, so that code that waits for an idle loop does not find one while a body is being read.
@@ -168,7 +168,10 @@ async def parse_body[T](adapter: TypeAdapter[T], raw: bytes, opaque: str, reader
 
 
 class Pace:
-    """Lets other tasks run after every `PACE` bytes of work. cost: bytes that each element counts for in addition to its own."""
+    """Lets other tasks run after every `PACE` bytes of work.
+
+    cost: bytes that each element counts for in addition to its own. reader: the one that does the work; None: a new one.
+    """
 
     def __init__(self, cost: int = ELEMENT_COST, reader: Reader | None = None) -> None:
         self.reader = reader or Reader()

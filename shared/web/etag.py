@@ -21,7 +21,7 @@ def encode(body: Any) -> bytes:
     Bytes are returned unchanged."""
     if isinstance(body, bytes):
         return body
-    # Dicts first: pydantic's own check takes longer.
+    # A dict is recognized first, because pydantic's own check takes longer.
     if not isinstance(body, dict) and isinstance(body, BaseModel):
         # The model's own serializer: half the time of model_dump and orjson.
         return body.__pydantic_serializer__.to_json(body, by_alias=True) + b"\n"

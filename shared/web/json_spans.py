@@ -39,7 +39,7 @@ _SCALAR = re.compile(rb'[^\x00-\x20",:\[\]{}]++')
 _SPACE = re.compile(rb"[ \t\n\r]*+")
 _BLANK = re.compile(rb"\s*+")
 _LAST_SPACE = ord(" ")
-"""The greatest byte of white space."""
+"""The greatest byte that is white space."""
 _OPENING = re.compile(rb"[\[{]++")
 _CLOSING = re.compile(rb"[\]}]++")
 _WHOLE_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -108,7 +108,7 @@ def lines(raw: bytes) -> Iterator[Span | None]:
     """Yield the place of each line that is not blank, and None after each bounded step without one."""
     at, size = 0, len(raw)
     while at < size:
-        # Most lines begin with something else than white space.
+        # Most lines do not begin with white space.
         if raw[at] <= _LAST_SPACE:
             end = at + STEP
             at = _BLANK.match(raw, at, end).end()  # type: ignore[union-attr]

@@ -269,7 +269,7 @@ def load_json(raw: bytes, *, any_number: bool = False) -> Any:
     any_number: accept numbers beyond a double, as infinities.
     """
     document = _load(raw, any_number)
-    # Most bodies are one object without others inside, and to search takes a tenth of the time of counting.
+    # Most bodies are one object without others inside, and a search takes a tenth of the time of counting.
     if (raw.find(b"{", 1) >= 0 or raw.find(b"[") >= 0) and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
         _check_depth(document)
     return document

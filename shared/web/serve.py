@@ -87,16 +87,16 @@ class _Progress:
 
 
 class _TimeLimit:
-    """Ends the waits of calls that are late, all those of one limit by one timer: a timer for each call would cost more than its wait."""
+    """Ends the waits of late calls. One timer serves all calls of one limit, because one for each call would cost more than its wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self.loop, self._seconds = loop, seconds
         self._waiting: dict[_Progress, float] = {}
-        """When each call is late, by the loop's time: the oldest first."""
+        """The time at which each call is late, in seconds of the loop's clock; the oldest call first."""
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, call: _Progress) -> asyncio.Future[None]:
-        """Return the wait of a call, which ends with the call, or with its time."""
+        """Return the wait of a call. It ends when the call has ended, or when it is late."""
         call.waiting = self.loop.create_future()
         self._waiting[call] = until = self.loop.time() + self._seconds
         if self._timer is None:
@@ -104,7 +104,7 @@ class _TimeLimit:
         return call.waiting
 
     def end(self, call: _Progress) -> None:
-        """Watch the call no longer."""
+        """Stop watching the call."""
         self._waiting.pop(call, None)
 
     def _look(self) -> None:
@@ -140,7 +140,7 @@ async def _serve(route: Route, get_app: GetApp, request: ApiRequest) -> ApiRespo
     if task.done():
         return task.result()
     seconds = ANSWER_BATCH_WITHIN if route.max_body > _BATCH else ANSWER_WITHIN
-    # What `asyncio.wait` does, in a third of the time, which every call pays.
+    # It does the work of `asyncio.wait` in a third of the time, because every call pays for it.
     limit = _limits.get(seconds)
     if limit is None or limit.loop is not loop:
         limit = _limits[seconds] = _TimeLimit(loop, seconds)
@@ -211,7 +211,7 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
         asked = given.pop("tenant", None)
         if asked is not None or key.tenant or not route.tenant_optional:
             try:
-                # Nearly all calls act for the tenant of their key, which needs no look.
+                # Nearly all calls act for the tenant of their key. It needs no check.
                 tenant = key.tenant if asked is None and key.tenant else await auth.acting_for(app.directory, key, asked)
             except Problem as found:
                 # What a dry run in a tenant that does not exist yet would be refused for, is said first.

@@ -52,9 +52,12 @@ def channel_headers(target: Target) -> dict[str, str]:
 
 
 def delivery_lines(id: str, delivery: OutgoingDelivery) -> str:
-    """Return those of the headers that belong to one delivery, as lines of a request. id: the event's, as a header has it."""
+    """Return the headers that belong to one delivery, as lines of a request without the last line break.
+
+    id: the event's id as a header value, see `header_value`.
+    """
     due = to_text(delivery.due)
-    # One text and no mapping, because each delivery pays for it.
+    # One text instead of a mapping, because every delivery pays for it.
     lines = (
         f"ce-id: {id}\r\nce-time: {due}\r\nce-tocsindue: {due}\r\nce-tocsinfired: {to_text(delivery.fired)}\r\n"
         f"ce-tocsinlatems: {delivery.late_ms}\r\nce-tocsinattempt: {delivery.attempt}"
@@ -63,7 +66,7 @@ def delivery_lines(id: str, delivery: OutgoingDelivery) -> str:
 
 
 def headers_of(lines: str) -> dict[str, str]:
-    """Return the headers of lines of a request, by name."""
+    """Return the headers by name. lines: those of a request, without the last line break."""
     return dict([line.split(": ", 1) for line in lines.split("\r\n")])
 
 

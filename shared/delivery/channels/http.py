@@ -200,7 +200,7 @@ def _aimed(plan: _Plan, event_target: str, *, has_body: bool) -> _Plan:
 
 
 def _delivery_lines(target: Target, delivery: OutgoingDelivery) -> str:
-    """Return the headers that belong to one delivery, as lines of its request."""
+    """Return the headers that belong to one delivery, as lines of its request without the last line break."""
     seconds = delivery.fired // 1000
     id = cloudevents.header_value(delivery.id)
     lines = f"{cloudevents.delivery_lines(id, delivery)}\r\n{signing.HEADER_ID}: {id}\r\n{signing.HEADER_TIMESTAMP}: {seconds}"

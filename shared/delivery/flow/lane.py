@@ -53,7 +53,7 @@ class Slots:
 
     def __init__(self, limit: int) -> None:
         self.free = limit
-        """Slots without a holder: while there are any, the line is empty, and whoever need not wait takes one from them."""
+        """Number of slots without a holder. While it is above 0, the line is empty, and a caller may take a slot by subtracting 1."""
         self._line = WaitingLine()
 
     async def acquire(self, *, backlog: bool = False) -> None:

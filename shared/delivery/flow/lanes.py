@@ -39,7 +39,7 @@ class Slot:
         self.slow = False
         """True if it holds slots of the slow pool."""
         self.pools: tuple[Slots, Slots]
-        """The tenant's and the process's slots of which it holds one each."""
+        """The slots of the tenant and those of the process. It holds one of each."""
         self._limits: tuple[Limit, ...] = ()
 
     async def __aenter__(self) -> Slot:
@@ -224,7 +224,7 @@ class Lanes:
                     log.debug("Slots come back when their lease ends: %s", error, extra={"action": "slots_kept"})
 
     def _pools(self, tenant: str, slow: bool) -> tuple[Slots, Slots]:
-        """Return the tenant's and the process's slots for prompt deliveries, or for slow ones."""
+        """Return the slots of the tenant and those of the process. slow: those for slow deliveries; otherwise those for prompt ones."""
         found = self._tenants.get(tenant)
         if found is None:
             found = self._tenants[tenant] = (Slots(self._per_tenant), Slots(self._per_tenant))

@@ -67,6 +67,7 @@ def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
 def enter_invocation() -> None:
     """Remember that the current task, and what it begins, works for an invocation. Call this at its begin, in the host's own task."""
     task = asyncio.current_task()
+    # The first test in the brackets saves a call for nearly all invocations.
     if task is not None and (_invocation.get() is None or not in_running_invocation()):
         _invocation.set(weakref.ref(task))
 

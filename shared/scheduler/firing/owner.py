@@ -333,7 +333,7 @@ class Owner:
         self._arrivals.recount()
 
     def _prepare(self, event: tuple[Row, Lane]) -> None:
-        """Read the channel of an event that is due soon."""
+        """Begin to read the settings of the channel of an event that is due soon."""
         self._preparing = asyncio.create_task(self._attempts.prepare(str(event[0].props["channel"])))
 
     def _begin(self, event: tuple[Row, Lane]) -> None:

@@ -23,17 +23,18 @@ log = logging.getLogger(__name__)
 
 
 AT_ONCE = 32
-"""Most events that start in one turn of the event loop: requests of a large herd leave before its last events have started. A herd begins
-with one event and starts twice as many in each turn, because a connection takes several turns to open."""
+"""Most events that start in one turn of the event loop, so that requests of a large herd leave before its last events have started. The
+first turn starts one event and each later turn twice as many as the one before, because a connection takes several turns to open."""
 PREPARED_AHEAD: Millis = 200
-"""Time before an event at which it is prepared, if nothing else starts until then. Less than the age that read settings may have."""
+"""Milliseconds before its time at which an event is prepared, if no other event starts until then. Settings of channels stay in memory for
+longer than that."""
 
 
 class DueTimes[T]:
     """Starts each event at its time, never before it. Belongs to one event loop.
 
     start: starts an event; it must not wait. Events of one instant start in the order in which they were added. prepare: is called with the
-    first event after a pause, shortly before its time.
+    first event after a pause, `PREPARED_AHEAD` before its time or later.
     """
 
     def __init__(self, clock: Clock, start: Callable[[T], None], prepare: Callable[[T], None]) -> None:

@@ -228,7 +228,7 @@ class Ingest:
             try:
                 event, body = await parse_body(_EVENT, element, "payload", pace.reader)
                 if len(element) > LARGE:
-                    # It was parsed in several steps.
+                    # It was parsed in several steps, so other tasks may have run.
                     step.renew()
                 _kept(event)
                 traced = len(ready) + len(fanouts) < TRACED_OF_BATCH
@@ -515,6 +515,7 @@ class Ingest:
             target = step.targets.get(event.channel)
             if target is None:
                 target = await self._channel(tenant, event.channel)
+                # Other tasks may have run while the channel was read.
                 step.renew()
                 step.targets[event.channel] = target
             _deliverable(settings, event, body, durability, target)

@@ -244,7 +244,7 @@ class FillingShards:
         return filling, filling.take(event)
 
     def _part(self, minute: Bucket, due: Millis) -> Millis:
-        """Return the length of the part that takes an event of this minute and time now."""
+        """Return the length of the part of this minute that takes an event with this due time now."""
         if not self._full.get((minute, MINUTE)):
             return MINUTE
         return CROWDED_SLICE if self._full[_tens(minute, due), CROWDED_SLICE] < CROWDED_SHARDS else CROWDED_SECOND

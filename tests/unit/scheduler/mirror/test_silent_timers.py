@@ -59,6 +59,7 @@ async def test_events_of_a_pair_are_punctual_after_a_failover_and_after_a_failba
     early += [await create(silent, delay) for delay in ("PT2M", "PT7M", "PT40M")]
     await silent.run(900)
     silent.find_first()
+    # Requests leave an account alone for a moment after it did not answer.
     await silent.run(30)
     assert (await silent.admin.post("/api/v1/storage/failback", {})).status == 202
     await silent.run(600)
