@@ -23,8 +23,11 @@ CHROMIUM = next((found for name in BROWSERS if (found := shutil.which(name))), N
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:
-    """Tests run on the loop that the devhost runs on: uvloop, as in production, or asyncio's own with DEVHOST_LOOP=asyncio."""
-    name = chosen_loop(os.environ)
+    """Tests run on the loop that the devhost runs on: uvloop, as in production, or asyncio's own with DEVHOST_LOOP=asyncio.
+
+    Tests with the mark `metered` run on asyncio's own: its steps can be measured.
+    """
+    name = "asyncio" if item.get_closest_marker("metered") else chosen_loop(os.environ)
     return {name: loop_factory(name)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -108,14 +109,13 @@ class _TimeLimit:
         self._waiting.pop(call, None)
 
     def _look(self) -> None:
-        self._timer = None
         now = self.loop.time()
-        for call, until in list(self._waiting.items()):
-            if until > now:
-                self._timer = self.loop.call_at(until, self._look)
-                return
+        # No copy of all: while storage is silent, thousands wait, and each is late at a time of its own.
+        late = [call for call, _ in takewhile(lambda each: each[1] <= now, self._waiting.items())]
+        for call in late:
             self.end(call)
             call.end()
+        self._timer = self.loop.call_at(next(iter(self._waiting.values())), self._look) if self._waiting else None
 
 
 _limits: dict[float, _TimeLimit] = {}

@@ -98,7 +98,7 @@ class Owner:
         """Claimed events whose attempt has not ended, with its task; with its lane until it has one."""
         self._workers: dict[Lane, LaneWorkers] = {}
         self._due_times = DueTimes(clock, self._begin, self._prepare)
-        self._preparing: asyncio.Task[None] | None = None
+        self._preparing: set[asyncio.Task[None]] = set()
         self._paused: set[str] = set()
         """Channels of claimable events that were paused when flow control was last asked."""
         self._holds: Mapping[str, ClaimHold] | None = None
@@ -334,7 +334,9 @@ class Owner:
 
     def _prepare(self, event: tuple[Row, Lane]) -> None:
         """Begin to read the settings of the channel of an event that is due soon."""
-        self._preparing = asyncio.create_task(self._attempts.prepare(str(event[0].props["channel"])))
+        task = asyncio.create_task(self._attempts.prepare(str(event[0].props["channel"])))
+        self._preparing.add(task)
+        task.add_done_callback(self._preparing.discard)
 
     def _begin(self, event: tuple[Row, Lane]) -> None:
         """Attempt the delivery of a claimed event, which is due."""
@@ -459,8 +461,8 @@ class Owner:
         self._permission.end()
         self._due_times.close()
         self._owed.cancel()
-        if self._preparing is not None:
-            self._preparing.cancel()
+        for task in self._preparing:
+            task.cancel()
         tasks = [task for task in self._running.values() if isinstance(task, asyncio.Task)]
         for rk, begun in self._running.items():
             self._cancel(rk, begun)

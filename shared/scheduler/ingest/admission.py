@@ -218,13 +218,12 @@ class Ingest:
         events = size = 0
         step = _Step()
         for number, element in enumerate(documents):
-            if isinstance(element, Problem):
-                results.append(element)
-                await pace.spend(0)
-                continue
-            if pace.is_over(len(element)):
+            if pace.is_over(0 if isinstance(element, Problem) else len(element)):
                 await take_turn(pace.reader)
                 step.renew()
+            if isinstance(element, Problem):
+                results.append(element)
+                continue
             try:
                 event, body = await parse_body(_EVENT, element, "payload", pace.reader)
                 if len(element) > LARGE:

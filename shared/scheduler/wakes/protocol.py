@@ -22,7 +22,7 @@ from ...engine import effects
 from ...engine.effects import Steps, Written, get, write
 from ...storage.names import QUEUE_SHARDS, SWEEPS
 from ...storage.ports import ANY, Applied, Insert, Merge, Op, Replace, Row, Upsert, WriteRefused
-from .rules import PLAN, Plan, after_wake, is_covered, planned_wakes, wakes_for
+from .rules import NO_PLAN, PLAN, Plan, after_wake, is_covered, planned_wakes, wakes_for
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +51,11 @@ def parse_wake(text: str) -> Millis | None:
 def plan_of(row: Row | None) -> Plan:
     """Return the plan of its row. A row that cannot be read counts as none: then more wakes are sent."""
     if row is None:
-        return Plan()
+        return NO_PLAN
     try:
         return PLAN.decode(row.props)
     except (KeyError, TypeError, ValueError, OverflowError):
-        return Plan()
+        return NO_PLAN
 
 
 def read_plan() -> Steps[Plan]:
@@ -141,7 +141,7 @@ def end_look(
     *,
     alone: bool,
     beside: Iterable[Millis] = (),
-    unstored: Plan = Plan(),  # noqa: B008  immutable
+    unstored: Plan = NO_PLAN,
 ) -> Steps[LookEnd]:
     """End a look that has read the index, sent what is due, and read the plan: send the missing wakes, then store what has changed.
 

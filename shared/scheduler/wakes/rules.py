@@ -114,6 +114,9 @@ class Plan(NamedTuple):
         return self._replace(wakes=tuple(each for each in self.wakes if each <= now))
 
 
+NO_PLAN: Final = Plan()
+
+
 def _times_of(text: str) -> tuple[Millis, ...]:
     return tuple(map(int, text.split(","))) if text else ()
 

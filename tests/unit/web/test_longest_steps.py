@@ -24,6 +24,8 @@ from tests.unit.scheduler.harness import World
 
 from .hostile import HOSTILE
 
+pytestmark = pytest.mark.metered
+
 FIRST = date(2027, 1, 18)
 """A Monday, three days after the world begins."""
 
