@@ -138,12 +138,12 @@ class Looks:
         await self._clock.sleep(self._chance() * max(LEAST_SPREAD, SPREAD - (self._clock.monotonic() - began)))
         plan = await self._runner.run(read_plan())
         times = LookTimes(now, self._clock.now(), at, self._started)
-        beside = await self._events_of(found.near)
+        beside, before = await self._events_of(found.near), plan.joined(self._unstored, times.now)
         steps = end_look(plan, found.messages, found.unsent, times, wakes.fixed_gap, alone=alone, beside=beside, unstored=self._unstored)
         end = await self._runner.run(steps)
         self._unstored = Plan() if end.stored else end.plan
         self._counters["wakes_sent"] += len(end.sent)
-        if (gap := wakes.gap(end.plan, times.now)) != wakes.gap(plan, times.now):
+        if (gap := wakes.gap(end.plan, times.now)) != wakes.gap(before, times.now):
             then = f"come within {gap // 1000} s" if gap else f"fill no pauses, and events' messages come {EARLIER // 1000} s earlier"
             log.warning("Wakes met processes that had just started. For a day, wakes %s", then, extra={"action": "wakes_met_cold"})
         return found.counts
